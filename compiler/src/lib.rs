@@ -1,0 +1,5 @@
+//! The Tess compiler.
+
+pub mod diagnostics;
+pub mod span;
+pub mod syntax;

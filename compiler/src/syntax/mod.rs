@@ -1,0 +1,3 @@
+//! Text to trees.
+
+pub mod ast;

@@ -1,0 +1,90 @@
+//! What a kernel set says of itself: instances, their bodies, and how each is launched.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Fact, Formula, Signature};
+
+/// The whole of a set, modules apart.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The set's name, from its TOML file.
+    pub name: String,
+    /// Version of the compiler that wrote it.
+    pub compiler: String,
+    pub instances: Vec<Instance>,
+}
+
+/// A kernel with its compile-time arguments, for all targets of the set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Instance {
+    /// As written in the set file: `rmsnorm<bf16>`.
+    pub name: String,
+    /// The source file, relative to the set file's folder.
+    pub source: String,
+    /// SHA-256 of the source and everything that it uses, in hex.
+    pub source_hash: String,
+    pub signature: Signature,
+    /// `where` facts: each must hold at every launch.
+    #[serde(default)]
+    pub requires: Vec<Fact>,
+    /// In the order in which a launch tries them: those of one target follow each other, the general one last.
+    pub bodies: Vec<BodyRecord>,
+    /// The result depends on the order in which blocks run (`atomic_*`).
+    #[serde(default)]
+    pub unordered: bool,
+}
+
+/// One compiled body of an instance, for one target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BodyRecord {
+    /// `sm_90a`.
+    pub target: String,
+    /// What must hold for this body to run; empty for the general one.
+    #[serde(default)]
+    pub facts: Vec<Fact>,
+    /// The entry's name in its module.
+    pub entry: String,
+    /// One formula a grid axis, in source order; the last axis is fastest.
+    pub grid: Vec<Formula>,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory.
+    pub shared_bytes: u32,
+    /// The kernel's arguments in order.
+    pub abi: Vec<AbiArg>,
+    /// The PTX module's `.version`, `(8, 0)`.
+    pub ptx_version: (u32, u32),
+    /// Index of the PTX module in the set.
+    pub ptx: u32,
+    /// Index of the cubin, where one was assembled.
+    #[serde(default)]
+    pub cubin: Option<u32>,
+    /// What `ptxas` said, where it ran.
+    #[serde(default)]
+    pub resources: Option<Resources>,
+}
+
+/// Registers and memory of an assembled kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    /// Registers a thread.
+    pub registers: u32,
+    pub spill_store_bytes: u32,
+    pub spill_load_bytes: u32,
+    /// Static and dynamic shared memory of a block, in bytes.
+    pub shared_bytes: u32,
+}
+
+/// One argument of the compiled entry. Blocks are numbered along a one-dimensional grid; axes are recovered inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AbiArg {
+    /// 64-bit address of view parameter `param`; null if it was not given.
+    Pointer { param: u32 },
+    /// 64-bit stride, in elements, of dimension `dim` of view parameter `param`.
+    Stride { param: u32, dim: u32 },
+    /// 64-bit extent of dimension `dim` of the signature.
+    Dim { dim: u32 },
+    /// The value of scalar parameter `param`, in its own type (`bool` as one byte, integers as 64 bits).
+    Scalar { param: u32 },
+}

@@ -1,0 +1,1 @@
+//! Kernel sets and launches.

@@ -1,0 +1,1 @@
+//! Snapshots live in `tests/`.
