@@ -1,5 +1,7 @@
 //! The Tess compiler.
 
 pub mod diagnostics;
+pub mod ir;
+pub mod layout;
 pub mod span;
 pub mod syntax;

@@ -16,10 +16,18 @@ pub struct Span {
 
 impl Span {
     /// For what no source stands behind: operations read from IR text, generated code.
-    pub const NONE: Span = Span { file: FileId(u32::MAX), start: 0, end: 0 };
+    pub const NONE: Span = Span {
+        file: FileId(u32::MAX),
+        start: 0,
+        end: 0,
+    };
 
     pub fn new(file: FileId, range: Range<usize>) -> Span {
-        Span { file, start: range.start as u32, end: range.end as u32 }
+        Span {
+            file,
+            start: range.start as u32,
+            end: range.end as u32,
+        }
     }
 
     /// Whether source stands behind it.
@@ -33,7 +41,11 @@ impl Span {
 
     /// The smallest span that covers both; both lie in one file.
     pub fn to(self, other: Span) -> Span {
-        Span { file: self.file, start: self.start.min(other.start), end: self.end.max(other.end) }
+        Span {
+            file: self.file,
+            start: self.start.min(other.start),
+            end: self.end.max(other.end),
+        }
     }
 }
 
@@ -69,8 +81,14 @@ pub struct SourceMap {
 impl SourceMap {
     pub fn add(&mut self, name: impl Into<String>, text: impl Into<String>) -> FileId {
         let text = text.into();
-        let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i as u32 + 1)).collect();
-        self.files.push(SourceFile { name: name.into(), text, lines });
+        let lines = std::iter::once(0)
+            .chain(text.match_indices('\n').map(|(i, _)| i as u32 + 1))
+            .collect();
+        self.files.push(SourceFile {
+            name: name.into(),
+            text,
+            lines,
+        });
         FileId(self.files.len() as u32 - 1)
     }
 
@@ -79,11 +97,16 @@ impl SourceMap {
     }
 
     pub fn files(&self) -> impl Iterator<Item = (FileId, &SourceFile)> {
-        self.files.iter().enumerate().map(|(i, f)| (FileId(i as u32), f))
+        self.files
+            .iter()
+            .enumerate()
+            .map(|(i, f)| (FileId(i as u32), f))
     }
 
     /// The text of a span; empty if no source stands behind it.
     pub fn text(&self, span: Span) -> &str {
-        self.get(span.file).and_then(|f| f.text.get(span.range())).unwrap_or("")
+        self.get(span.file)
+            .and_then(|f| f.text.get(span.range()))
+            .unwrap_or("")
     }
 }

@@ -47,5 +47,7 @@ codes! {
 
 /// The page of `code`, if there is such a code.
 pub fn explain(code: &str) -> Option<&'static str> {
-    ALL.iter().find(|(c, ..)| c.0.eq_ignore_ascii_case(code)).map(|(_, _, page)| *page)
+    ALL.iter()
+        .find(|(c, ..)| c.0.eq_ignore_ascii_case(code))
+        .map(|(_, _, page)| *page)
 }

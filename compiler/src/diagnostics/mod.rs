@@ -10,7 +10,6 @@ use crate::span::Span;
 
 pub use codes::Code;
 
-
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Severity {
@@ -52,7 +51,10 @@ impl Diagnostic {
     }
 
     pub fn warning(code: Code, span: Span, title: impl Into<String>) -> Diagnostic {
-        Diagnostic { severity: Severity::Warning, ..Diagnostic::error(code, span, title) }
+        Diagnostic {
+            severity: Severity::Warning,
+            ..Diagnostic::error(code, span, title)
+        }
     }
 
     /// Text at the primary span.

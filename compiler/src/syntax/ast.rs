@@ -166,7 +166,11 @@ pub enum CKind {
 pub enum CValue {
     Expr(Expr),
     /// `Bias<bf16>`.
-    Applied { path: Path, cargs: Vec<CArg>, span: Span },
+    Applied {
+        path: Path,
+        cargs: Vec<CArg>,
+        span: Span,
+    },
 }
 
 /// `V` or `NAME = V` between `<` and `>`.
@@ -194,11 +198,26 @@ pub struct Type {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum TypeKind {
-    View { mode: ViewMode, elem: Path, dims: Vec<Dim>, layout: Option<Path>, facts: Vec<ViewFact> },
-    Tile { elem: Path, dims: Vec<Dim> },
-    Accum { elem: Path, dims: Vec<Dim> },
+    View {
+        mode: ViewMode,
+        elem: Path,
+        dims: Vec<Dim>,
+        layout: Option<Path>,
+        facts: Vec<ViewFact>,
+    },
+    Tile {
+        elem: Path,
+        dims: Vec<Dim>,
+    },
+    Accum {
+        elem: Path,
+        dims: Vec<Dim>,
+    },
     /// A scalar type, a struct, a variant, a compile-time parameter.
-    Path { path: Path, cargs: Vec<CArg> },
+    Path {
+        path: Path,
+        cargs: Vec<CArg>,
+    },
     Tuple(Vec<Type>),
 }
 
@@ -278,9 +297,20 @@ pub struct Schedule {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ScheduleEntry {
-    Targets { targets: Vec<Target>, values: Vec<KeyValue>, span: Span },
-    Tune { values: Vec<KeyValue>, condition: Option<Expr>, span: Span },
-    Specialize { facts: Vec<Expr>, span: Span },
+    Targets {
+        targets: Vec<Target>,
+        values: Vec<KeyValue>,
+        span: Span,
+    },
+    Tune {
+        values: Vec<KeyValue>,
+        condition: Option<Expr>,
+        span: Span,
+    },
+    Specialize {
+        facts: Vec<Expr>,
+        span: Span,
+    },
 }
 
 /// `key: value` or `loop.stages: value`.
@@ -324,24 +354,68 @@ pub struct Stmt {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum StmtKind {
-    Let { pat: Pat, ty: Option<Type>, value: Expr },
+    Let {
+        pat: Pat,
+        ty: Option<Type>,
+        value: Expr,
+    },
     Expr(Expr),
-    Assign { target: Expr, op: AssignOp, value: Expr, scatter: bool },
+    Assign {
+        target: Expr,
+        op: AssignOp,
+        value: Expr,
+        scatter: bool,
+    },
     If(If),
     For(For),
-    While { cond: Expr, body: Block },
+    While {
+        cond: Expr,
+        body: Block,
+    },
     Break,
     Continue,
     Return(Option<Expr>),
-    Assert { constant: bool, args: Vec<Arg> },
+    Assert {
+        constant: bool,
+        args: Vec<Arg>,
+    },
     Require(Vec<Ident>),
-    Workspace { name: Ident, ty: Type, fill: Option<Expr> },
-    Launch { kernel: Path, cargs: Vec<CArg>, args: Vec<Arg> },
-    Call { scatter: bool, kernel: Path, cargs: Vec<CArg>, args: Vec<Arg>, at: Vec<Expr> },
-    Channel { name: Ident, count: Option<Expr>, payload: Type, depth: Expr, over: Option<Ident>, across: Option<Ident> },
-    Release { channel: Channel, lag: Option<u64> },
+    Workspace {
+        name: Ident,
+        ty: Type,
+        fill: Option<Expr>,
+    },
+    Launch {
+        kernel: Path,
+        cargs: Vec<CArg>,
+        args: Vec<Arg>,
+    },
+    Call {
+        scatter: bool,
+        kernel: Path,
+        cargs: Vec<CArg>,
+        args: Vec<Arg>,
+        at: Vec<Expr>,
+    },
+    Channel {
+        name: Ident,
+        count: Option<Expr>,
+        payload: Type,
+        depth: Expr,
+        over: Option<Ident>,
+        across: Option<Ident>,
+    },
+    Release {
+        channel: Channel,
+        lag: Option<u64>,
+    },
     Pingpong(Pingpong),
-    Put { channel: Channel, slot: Option<Expr>, at: Option<Vec<Expr>>, values: Vec<Expr> },
+    Put {
+        channel: Channel,
+        slot: Option<Expr>,
+        at: Option<Vec<Expr>>,
+        values: Vec<Expr>,
+    },
     Roles(Vec<Role>),
     Error,
 }
@@ -452,27 +526,72 @@ pub enum ExprKind {
     Nan,
     Path(Path),
     /// `f::<A, B>`.
-    Applied { path: Path, cargs: Vec<CArg> },
+    Applied {
+        path: Path,
+        cargs: Vec<CArg>,
+    },
     Tuple(Vec<Expr>),
     List(Vec<Expr>),
     /// A parenthesised expression: kept, so that the printer gives the source back.
     Paren(Box<Expr>),
-    Zeros { elem: Path, dims: Vec<Dim> },
-    Iota { elem: Path, dims: Vec<Dim> },
-    Full { elem: Path, dims: Vec<Dim>, value: Box<Expr> },
-    Bitcast { elem: Path, value: Box<Expr> },
-    Ptx { args: Vec<Arg>, ty: Path, otherwise: Box<Expr> },
-    Unary { op: UnaryOp, value: Box<Expr> },
-    Binary { op: BinaryOp, left: Box<Expr>, right: Box<Expr> },
-    Cast { value: Box<Expr>, ty: Path },
-    Await { value: Box<Expr>, lag: Option<u64> },
+    Zeros {
+        elem: Path,
+        dims: Vec<Dim>,
+    },
+    Iota {
+        elem: Path,
+        dims: Vec<Dim>,
+    },
+    Full {
+        elem: Path,
+        dims: Vec<Dim>,
+        value: Box<Expr>,
+    },
+    Bitcast {
+        elem: Path,
+        value: Box<Expr>,
+    },
+    Ptx {
+        args: Vec<Arg>,
+        ty: Path,
+        otherwise: Box<Expr>,
+    },
+    Unary {
+        op: UnaryOp,
+        value: Box<Expr>,
+    },
+    Binary {
+        op: BinaryOp,
+        left: Box<Expr>,
+        right: Box<Expr>,
+    },
+    Cast {
+        value: Box<Expr>,
+        ty: Path,
+    },
+    Await {
+        value: Box<Expr>,
+        lag: Option<u64>,
+    },
     Get(Channel),
     View(Box<Expr>),
-    Index { base: Box<Expr>, indices: Vec<Index> },
-    Field { base: Box<Expr>, name: Ident },
+    Index {
+        base: Box<Expr>,
+        indices: Vec<Index>,
+    },
+    Field {
+        base: Box<Expr>,
+        name: Ident,
+    },
     /// `x.0`
-    Element { base: Box<Expr>, index: u64 },
-    Call { callee: Box<Expr>, args: Vec<Arg> },
+    Element {
+        base: Box<Expr>,
+        index: u64,
+    },
+    Call {
+        callee: Box<Expr>,
+        args: Vec<Arg>,
+    },
     If(If),
     Pingpong(Pingpong),
     Error,
@@ -496,9 +615,16 @@ pub enum IndexKind {
     /// `_`
     NewAxis,
     /// `..`, `a..`, `..b`, `a..b`
-    Range { start: Option<Expr>, end: Option<Expr> },
+    Range {
+        start: Option<Expr>,
+        end: Option<Expr>,
+    },
     /// `start +: len until limit`
-    Slice { start: Expr, len: Expr, until: Option<Expr> },
+    Slice {
+        start: Expr,
+        len: Expr,
+        until: Option<Expr>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

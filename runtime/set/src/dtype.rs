@@ -99,7 +99,13 @@ impl DType {
             DType::F64 | DType::I64 | DType::U64 => 64,
             DType::F32 | DType::Tf32 | DType::I32 | DType::U32 => 32,
             DType::F16 | DType::Bf16 | DType::I16 | DType::U16 => 16,
-            DType::E4m3 | DType::E5m2 | DType::Ue8m0 | DType::Ue4m3 | DType::I8 | DType::U8 | DType::Bool => 8,
+            DType::E4m3
+            | DType::E5m2
+            | DType::Ue8m0
+            | DType::Ue4m3
+            | DType::I8
+            | DType::U8
+            | DType::Bool => 8,
             DType::E2m1 | DType::U4 | DType::I4 => 4,
             DType::U1 => 1,
         }
@@ -129,7 +135,10 @@ impl DType {
 
     /// An integer type with a sign.
     pub fn is_signed(self) -> bool {
-        matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::I4)
+        matches!(
+            self,
+            DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::I4
+        )
     }
 
     /// A type that several elements of share a byte.
@@ -153,6 +162,9 @@ impl FromStr for DType {
     type Err = UnknownDType;
 
     fn from_str(text: &str) -> Result<DType, UnknownDType> {
-        DType::ALL.into_iter().find(|t| t.name() == text).ok_or_else(|| UnknownDType(text.to_owned()))
+        DType::ALL
+            .into_iter()
+            .find(|t| t.name() == text)
+            .ok_or_else(|| UnknownDType(text.to_owned()))
     }
 }

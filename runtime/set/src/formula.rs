@@ -69,7 +69,9 @@ impl FormulaOp {
             FormulaOp::Div => floor_div(a, b)?,
             FormulaOp::Rem => a.checked_sub(floor_div(a, b)?.checked_mul(b)?)?,
             FormulaOp::CeilDiv => floor_div(a, b)?.checked_add((a % b != 0) as i64)?,
-            FormulaOp::RoundUp => floor_div(a, b)?.checked_add((a % b != 0) as i64)?.checked_mul(b)?,
+            FormulaOp::RoundUp => floor_div(a, b)?
+                .checked_add((a % b != 0) as i64)?
+                .checked_mul(b)?,
             FormulaOp::Min => a.min(b),
             FormulaOp::Max => a.max(b),
             FormulaOp::And => (a != 0 && b != 0) as i64,
@@ -111,7 +113,11 @@ impl FormulaOp {
 
 fn floor_div(a: i64, b: i64) -> Option<i64> {
     let q = a.checked_div(b)?;
-    Some(if a % b != 0 && (a < 0) != (b < 0) { q - 1 } else { q })
+    Some(if a % b != 0 && (a < 0) != (b < 0) {
+        q - 1
+    } else {
+        q
+    })
 }
 
 /// A formula, in postfix order.
@@ -182,8 +188,17 @@ impl Formula {
     }
 
     fn folded(self) -> Formula {
-        let constant = self.0.iter().all(|t| matches!(t, Term::Int(_) | Term::Op(_)));
-        match constant.then(|| self.eval(&Env { dims: &[], scalars: &[], given: &[] })) {
+        let constant = self
+            .0
+            .iter()
+            .all(|t| matches!(t, Term::Int(_) | Term::Op(_)));
+        match constant.then(|| {
+            self.eval(&Env {
+                dims: &[],
+                scalars: &[],
+                given: &[],
+            })
+        }) {
             Some(Ok(value)) => Formula::int(value),
             _ => self,
         }
@@ -192,7 +207,8 @@ impl Formula {
     /// The value under `env`.
     pub fn eval(&self, env: &Env<'_>) -> Result<i64, FormulaError> {
         let mut stack: Vec<i64> = Vec::with_capacity(8);
-        let at = |list: &[i64], i: u32| list.get(i as usize).copied().ok_or(FormulaError::Malformed);
+        let at =
+            |list: &[i64], i: u32| list.get(i as usize).copied().ok_or(FormulaError::Malformed);
         for term in &self.0 {
             let value = match *term {
                 Term::Int(value) => value,
@@ -200,7 +216,11 @@ impl Formula {
                 Term::Scalar(i) => at(env.scalars, i)?,
                 Term::Given(i) => *env.given.get(i as usize).ok_or(FormulaError::Malformed)? as i64,
                 Term::Op(op) => {
-                    let b = if op.arity() == 2 { stack.pop().ok_or(FormulaError::Malformed)? } else { 0 };
+                    let b = if op.arity() == 2 {
+                        stack.pop().ok_or(FormulaError::Malformed)?
+                    } else {
+                        0
+                    };
                     let a = stack.pop().ok_or(FormulaError::Malformed)?;
                     op.apply(a, b).ok_or(FormulaError::Arithmetic)?
                 }
@@ -214,26 +234,41 @@ impl Formula {
     }
 
     /// The formula as source, with the names of `dims` and `params`.
-    pub fn display<'a>(&'a self, dims: &'a [String], params: &'a [&'a str]) -> impl fmt::Display + 'a {
-        let name = |list: &[String], i: u32| list.get(i as usize).cloned().unwrap_or_else(|| format!("?{i}"));
+    pub fn display<'a>(
+        &'a self,
+        dims: &'a [String],
+        params: &'a [&'a str],
+    ) -> impl fmt::Display + 'a {
+        let name = |list: &[String], i: u32| {
+            list.get(i as usize)
+                .cloned()
+                .unwrap_or_else(|| format!("?{i}"))
+        };
         let mut stack: Vec<(String, u8)> = Vec::new();
         for term in &self.0 {
             let item = match *term {
                 Term::Int(value) => (value.to_string(), 10),
                 Term::Dim(i) => (name(dims, i), 10),
                 Term::Scalar(i) => (params.get(i as usize).unwrap_or(&"?").to_string(), 10),
-                Term::Given(i) => (format!("given({})", params.get(i as usize).unwrap_or(&"?")), 10),
+                Term::Given(i) => (
+                    format!("given({})", params.get(i as usize).unwrap_or(&"?")),
+                    10,
+                ),
                 Term::Op(op) => {
                     let (text, level) = op.spelling();
                     let b = if op.arity() == 2 { stack.pop() } else { None };
                     let a = stack.pop().unwrap_or(("?".into(), 10));
-                    let group = |(s, l): (String, u8), min: u8| if l < min { format!("({s})") } else { s };
+                    let group =
+                        |(s, l): (String, u8), min: u8| if l < min { format!("({s})") } else { s };
                     match (b, level) {
                         (None, _) => (format!("{text}{}", group(a, level)), level),
                         (Some(b), 0) => (format!("{text}({}, {})", a.0, b.0), 10),
                         // Comparisons do not chain: both sides bind tighter.
                         (Some(b), 5) => (format!("{} {text} {}", group(a, 6), group(b, 6)), level),
-                        (Some(b), _) => (format!("{} {text} {}", group(a, level), group(b, level + 1)), level),
+                        (Some(b), _) => (
+                            format!("{} {text} {}", group(a, level), group(b, level + 1)),
+                            level,
+                        ),
                     }
                 }
             };

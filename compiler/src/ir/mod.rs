@@ -1,0 +1,186 @@
+//! The two levels of intermediate representation.
+//!
+//! [`tile`] is what a program means: SSA values that are scalars, tiles and views, in structured regions, for one block.
+//! [`role`] is how it runs: the same values with layouts, in roles, with shared-memory buffers, conversions and barriers.
+//! Both are a [`Body`] of their own kinds of operations and types, so that builder, printer and parser are written once.
+//!
+//! Invariants: a region's last operation is its only terminator; an operand is defined before its use in the same region
+//! or in one around it; a value's type is fixed when it is made. The verifiers of the two levels check these and the
+//! typing rules of each operation.
+
+pub mod role;
+pub mod tile;
+
+use cranelift_entity::{PrimaryMap, entity_impl};
+use tesserine_set::{Fact, Formula, Signature};
+
+use crate::span::Span;
+
+/// A value of a [`Body`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ValueId(u32);
+entity_impl!(ValueId, "%");
+
+/// An operation of a [`Body`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpId(u32);
+entity_impl!(OpId, "op");
+
+/// A region of a [`Body`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RegionId(u32);
+entity_impl!(RegionId, "region");
+
+/// What a kernel is, apart from its operations: the same for both levels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Header {
+    /// The instance, as written: `rmsnorm<bf16>`.
+    pub name: String,
+    pub signature: Signature,
+    /// `where` facts: they hold at every launch.
+    pub requires: Vec<Fact>,
+    /// What this body may assume beyond `requires` (`specialize`); empty for the general body.
+    pub facts: Vec<Fact>,
+    pub axes: Vec<GridAxis>,
+    pub schedule: Schedule,
+    /// The kernel's name in its source.
+    pub span: Span,
+}
+
+/// One axis of the grid. Axes stand in source order; the last is fastest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GridAxis {
+    pub name: String,
+    pub extent: Formula,
+}
+
+/// What the schedule says; `None` leaves the choice to the compiler.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Schedule {
+    pub warps: Option<u32>,
+    pub stages: Option<u32>,
+    pub blocks_per_sm: Option<u32>,
+    pub max_regs: Option<u32>,
+}
+
+/// Operations, values and regions of one function, owned together.
+#[derive(Clone, Debug)]
+pub struct Body<K, T> {
+    pub ops: PrimaryMap<OpId, Op<K>>,
+    pub values: PrimaryMap<ValueId, Value<T>>,
+    pub regions: PrimaryMap<RegionId, Region>,
+    pub root: RegionId,
+}
+
+/// One operation. Attributes are in `kind`; everything that is a value is an operand.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Op<K> {
+    pub kind: K,
+    pub operands: Vec<ValueId>,
+    pub results: Vec<ValueId>,
+    pub regions: Vec<RegionId>,
+    pub span: Span,
+}
+
+/// One value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value<T> {
+    pub ty: T,
+    pub def: ValueDef,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueDef {
+    Result { op: OpId, index: u32 },
+    Argument { region: RegionId, index: u32 },
+}
+
+/// A list of operations with arguments; the last operation is the terminator.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Region {
+    pub args: Vec<ValueId>,
+    pub ops: Vec<OpId>,
+}
+
+impl<K, T> Body<K, T> {
+    /// A body whose root region is empty.
+    pub fn new() -> Body<K, T> {
+        let mut regions = PrimaryMap::new();
+        let root = regions.push(Region::default());
+        Body {
+            ops: PrimaryMap::new(),
+            values: PrimaryMap::new(),
+            regions,
+            root,
+        }
+    }
+
+    pub fn new_region(&mut self) -> RegionId {
+        self.regions.push(Region::default())
+    }
+
+    /// Adds an argument to `region`.
+    pub fn add_argument(&mut self, region: RegionId, ty: T) -> ValueId {
+        let index = self.regions[region].args.len() as u32;
+        let value = self.values.push(Value {
+            ty,
+            def: ValueDef::Argument { region, index },
+        });
+        self.regions[region].args.push(value);
+        value
+    }
+
+    /// Appends an operation to `region` and makes its results.
+    pub fn append(
+        &mut self,
+        region: RegionId,
+        kind: K,
+        operands: Vec<ValueId>,
+        results: Vec<T>,
+        regions: Vec<RegionId>,
+        span: Span,
+    ) -> OpId {
+        let op = self.ops.next_key();
+        let results = results
+            .into_iter()
+            .enumerate()
+            .map(|(i, ty)| {
+                self.values.push(Value {
+                    ty,
+                    def: ValueDef::Result {
+                        op,
+                        index: i as u32,
+                    },
+                })
+            })
+            .collect();
+        self.ops.push(Op {
+            kind,
+            operands,
+            results,
+            regions,
+            span,
+        });
+        self.regions[region].ops.push(op);
+        op
+    }
+
+    pub fn ty(&self, value: ValueId) -> &T {
+        &self.values[value].ty
+    }
+
+    /// The operation that defines `value`; `None` for a region's argument.
+    pub fn defining_op(&self, value: ValueId) -> Option<OpId> {
+        match self.values[value].def {
+            ValueDef::Result { op, .. } => Some(op),
+            ValueDef::Argument { .. } => None,
+        }
+    }
+}
+
+impl<K, T> Default for Body<K, T> {
+    fn default() -> Self {
+        Body::new()
+    }
+}

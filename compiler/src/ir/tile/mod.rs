@@ -1,0 +1,30 @@
+//! Tile IR: what a program means.
+//!
+//! Values are scalars (uniform in the block), tiles (immutable, of static shape) and views (memory). The interpreter
+//! executes it as it stands; it is the meaning that every later stage must keep.
+
+mod ops;
+mod types;
+
+pub use ops::*;
+pub use types::*;
+
+use super::{Body, Header};
+
+/// The operations of one kernel body at this level.
+pub type TileBody = Body<OpKind, Type>;
+
+/// One body of a kernel instance, for a target's schedule.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    pub header: Header,
+    pub body: TileBody,
+}
+
+/// A kernel with its compile-time arguments, for one target: its bodies in the order in which a launch tries them, the
+/// specialised one first, the general one last. All have one signature.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    pub name: String,
+    pub bodies: Vec<Kernel>,
+}

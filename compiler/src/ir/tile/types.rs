@@ -1,0 +1,99 @@
+//! Types and constants of tile IR.
+
+use tesserine_set::{Access, DType};
+
+/// The type of a value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Type {
+    /// Uniform. Sema makes integer scalars `i64` and float scalars `f32` (`f64` if read so); a `load` may give any
+    /// element type, which a `cast` then brings there.
+    Scalar(DType),
+    Tile(TileType),
+    View(ViewType),
+}
+
+/// A tile: rank ≥ 1, every extent ≥ 1, any value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TileType {
+    pub elem: DType,
+    pub shape: Vec<u32>,
+}
+
+/// A view: what may be done with it and how many dimensions it has. Extents are those of the parameter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ViewType {
+    pub elem: DType,
+    pub rank: u32,
+    pub access: Access,
+}
+
+impl Type {
+    pub fn tile(elem: DType, shape: impl Into<Vec<u32>>) -> Type {
+        Type::Tile(TileType {
+            elem,
+            shape: shape.into(),
+        })
+    }
+
+    /// Element type of a scalar, tile or view.
+    pub fn elem(&self) -> DType {
+        match self {
+            Type::Scalar(elem) => *elem,
+            Type::Tile(tile) => tile.elem,
+            Type::View(view) => view.elem,
+        }
+    }
+
+    /// The shape of a tile; empty for a scalar or view.
+    pub fn shape(&self) -> &[u32] {
+        match self {
+            Type::Tile(tile) => &tile.shape,
+            _ => &[],
+        }
+    }
+
+    /// The same shape with other elements.
+    pub fn with_elem(&self, elem: DType) -> Type {
+        match self {
+            Type::Scalar(_) => Type::Scalar(elem),
+            Type::Tile(tile) => Type::tile(elem, tile.shape.clone()),
+            Type::View(view) => Type::View(ViewType {
+                elem,
+                ..view.clone()
+            }),
+        }
+    }
+}
+
+/// A constant scalar, in its type's own range and rounding.
+#[derive(Clone, Copy, Debug)]
+pub enum Constant {
+    /// Of any integer type; `u64` by its bits.
+    Int(i64, DType),
+    /// Of any float type, already rounded to it. NaN and infinities included.
+    Float(f64, DType),
+    Bool(bool),
+}
+
+impl Constant {
+    pub fn dtype(self) -> DType {
+        match self {
+            Constant::Int(_, ty) | Constant::Float(_, ty) => ty,
+            Constant::Bool(_) => DType::Bool,
+        }
+    }
+}
+
+/// Bit for bit: NaN equals itself, and −0 is not 0.
+impl PartialEq for Constant {
+    fn eq(&self, other: &Constant) -> bool {
+        match (self, other) {
+            (Constant::Int(a, s), Constant::Int(b, t)) => a == b && s == t,
+            (Constant::Float(a, s), Constant::Float(b, t)) => a.to_bits() == b.to_bits() && s == t,
+            (Constant::Bool(a), Constant::Bool(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Constant {}
