@@ -5,3 +5,4 @@ pub mod ir;
 pub mod layout;
 pub mod span;
 pub mod syntax;
+pub mod target;

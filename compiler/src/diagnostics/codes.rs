@@ -43,6 +43,7 @@ codes! {
     E0002: "a token where the grammar allows others",
     E0003: "nested too deeply",
     E0010: "parsed, but not yet compiled",
+    E0610: "the target has no instruction for this",
 }
 
 /// The page of `code`, if there is such a code.

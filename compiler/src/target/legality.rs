@@ -1,0 +1,135 @@
+//! Which instruction exists where, and from which PTX version on.
+//!
+//! LLVM ends the process when it meets an intrinsic that the SM or the PTX version lacks, and inline PTX reaches
+//! `ptxas` unseen. So codegen asks here before it emits anything that is not in the common core of all targets, and a
+//! kernel's `.version` is the highest that its target and its rows name.
+
+use super::{PtxVersion, Target};
+use crate::{
+    diagnostics::{Diagnostic, codes},
+    span::Span,
+};
+
+/// An instruction that not every target has, or that needs more than the oldest PTX.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Instruction {
+    /// Two f32 to two bf16 or f16 in one conversion.
+    CvtPacked16,
+    /// One f32 to one bf16.
+    CvtBf16,
+    /// f32 pairs to e4m3 or e5m2 pairs, and those to f16 pairs.
+    CvtFp8,
+    /// f32 pairs to e2m1 pairs, and those to f16 pairs.
+    CvtFp4,
+    /// f32 pairs to ue8m0 pairs, upwards.
+    CvtUe8m0,
+    /// Eviction priorities of the first-level cache on loads and stores.
+    EvictionPriority,
+    /// Accesses of 32 bytes.
+    Access32,
+    /// Shuffles that name their lanes' mask.
+    ShuffleSync,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    pub instruction: Instruction,
+    /// As PTX spells it, for messages.
+    pub spelling: &'static str,
+    /// One letter a target, in the order of [`Target::ALL`]: `Y` where it exists.
+    pub targets: &'static str,
+    pub ptx: PtxVersion,
+}
+
+#[rustfmt::skip]
+static TABLE: &[Row] = &[
+    //                                                                                          75 80 86 89|90a|100a 103a 110a|120a 121a
+    Row { instruction: Instruction::CvtPacked16,      spelling: "cvt.rn.bf16x2.f32",          targets: "nYYYYYYYYY", ptx: (7, 0) },
+    Row { instruction: Instruction::CvtBf16,          spelling: "cvt.rn.bf16.f32",            targets: "nYYYYYYYYY", ptx: (7, 0) },
+    Row { instruction: Instruction::CvtFp8,           spelling: "cvt.rn.satfinite.e4m3x2.f32", targets: "nnnYYYYYYY", ptx: (8, 1) },
+    Row { instruction: Instruction::CvtFp4,           spelling: "cvt.rn.satfinite.e2m1x2.f32", targets: "nnnnnYYYYY", ptx: (8, 6) },
+    Row { instruction: Instruction::CvtUe8m0,         spelling: "cvt.rp.satfinite.ue8m0x2.f32", targets: "nnnnnYYYYY", ptx: (8, 6) },
+    Row { instruction: Instruction::EvictionPriority, spelling: "ld.global.L1::evict_first",  targets: "YYYYYYYYYY", ptx: (7, 4) },
+    Row { instruction: Instruction::Access32,         spelling: "ld.global.v8.b32",           targets: "nnnnnYYYYY", ptx: (8, 8) },
+    Row { instruction: Instruction::ShuffleSync,      spelling: "shfl.sync",                  targets: "YYYYYYYYYY", ptx: (6, 0) },
+];
+
+/// The newest `.version` that a kernel may name, its target's own minimum apart.
+pub const NEWEST: PtxVersion = (8, 8);
+
+/// The row of `instruction`.
+pub fn row(instruction: Instruction) -> &'static Row {
+    TABLE
+        .iter()
+        .find(|r| r.instruction == instruction)
+        .expect("every instruction has a row")
+}
+
+/// Whether `target` has `instruction`.
+pub fn has(instruction: Instruction, target: Target) -> bool {
+    let row = row(instruction);
+    row.targets.as_bytes()[target.index()] == b'Y'
+        && (row.ptx <= NEWEST || row.ptx <= target.info().ptx)
+}
+
+/// The PTX version that `instruction` needs on `target`, or E0610 at `span`.
+pub fn require(
+    instruction: Instruction,
+    target: Target,
+    span: Span,
+) -> Result<PtxVersion, Diagnostic> {
+    let row = row(instruction);
+    if has(instruction, target) {
+        return Ok(row.ptx.max(target.info().ptx));
+    }
+    let having: Vec<&str> = Target::ALL
+        .into_iter()
+        .filter(|&t| has(instruction, t))
+        .map(Target::name)
+        .collect();
+    Err(Diagnostic::error(
+        codes::E0610,
+        span,
+        format!("{target} has no instruction for this (`{}`)", row.spelling),
+    )
+    .note(format!("it exists on {}", having.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_name_target_and_instruction() {
+        let old = Target::parse("sm_80").unwrap();
+        let error = require(Instruction::CvtFp8, old, Span::NONE).unwrap_err();
+        assert_eq!(error.code, codes::E0610);
+        assert!(error.title.contains("sm_80") && error.title.contains("e4m3x2"));
+        assert!(error.notes[0].contains("sm_89"));
+    }
+
+    #[test]
+    fn versions_are_at_least_the_targets() {
+        let (turing, hopper) = (
+            Target::parse("sm_75").unwrap(),
+            Target::parse("sm_90a").unwrap(),
+        );
+        assert_eq!(
+            require(Instruction::ShuffleSync, turing, Span::NONE),
+            Ok((6, 3))
+        );
+        assert_eq!(
+            require(Instruction::EvictionPriority, turing, Span::NONE),
+            Ok((7, 4))
+        );
+        assert_eq!(
+            require(Instruction::CvtBf16, hopper, Span::NONE),
+            Ok((8, 0))
+        );
+        for r in TABLE {
+            assert_eq!(r.targets.len(), Target::ALL.len());
+            assert!(Target::ALL.into_iter().any(|t| has(r.instruction, t)));
+        }
+    }
+}
