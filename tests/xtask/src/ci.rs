@@ -1,0 +1,166 @@
+//! What CI runs. Plain cargo, no GPU, two cores.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use sha2::{Digest, Sha256};
+
+use crate::{
+    bundle, setup,
+    steps::{Failure, Runner},
+};
+
+/// Packages that build without LLVM.
+const WITHOUT_LLVM: &[&str] = &[
+    "tess",
+    "tesserine",
+    "tesserine-compiler",
+    "tesserine-conformance",
+    "tesserine-set",
+];
+
+pub fn run(runner: &mut Runner) -> Result<(), Failure> {
+    let command = runner.cargo(&["fmt", "--all", "--check"]);
+    runner.step("formatting", command)?;
+    let command = runner.cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ]);
+    runner.step("lints", command)?;
+    setup::install(runner, setup::WANTED)?;
+
+    let mut command = runner.cargo(&["test", "--workspace", "--locked"]);
+    command
+        .env("INSTA_UPDATE", "no")
+        .env("TESS_PTXAS", setup::ptxas(runner.root(), setup::PINNED));
+    runner.step("tests", command)?;
+
+    without_llvm(runner)?;
+    default_set(runner)?;
+
+    let folder = bundle::pack(runner)?;
+    bundle::start(runner, &folder)?;
+    println!("\nci: every step passed");
+    Ok(())
+}
+
+/// Everything but code generation builds, lints and passes its tests without the feature `llvm`.
+fn without_llvm(runner: &mut Runner) -> Result<(), Failure> {
+    let packages = WITHOUT_LLVM.iter().flat_map(|name| ["--package", name]);
+    let shared = [
+        "--locked",
+        "--no-default-features",
+        "--target-dir",
+        "target/no-llvm",
+    ];
+    let mut command = runner.cargo(&["clippy", "--all-targets"]);
+    command
+        .args(packages.clone())
+        .args(shared)
+        .args(["--", "-D", "warnings"]);
+    runner.step("lints without LLVM", command)?;
+    let mut command = runner.cargo(&["test"]);
+    command
+        .args(["--package", "tess", "--package", "tesserine-compiler"])
+        .args(shared);
+    runner.step("tests without LLVM", command)
+}
+
+/// The default set for every target: assembled by both versions of `ptxas` with no spill, the same bytes from run to run and in
+/// any folder, by a `tess` that starts directly.
+fn default_set(runner: &mut Runner) -> Result<(), Failure> {
+    let command = runner.cargo(&["build", "--release", "--locked", "--package", "tess"]);
+    runner.step("build tess", command)?;
+    let tess = runner.root().join("target/release/tess");
+    let mut command = runner.command(&tess);
+    command.env_clear().arg("show-config");
+    let name = "tess starts with an empty environment";
+    runner.output(name, command)?.success(name)?;
+
+    let ci = runner.root().join("target/ci");
+    let _ = fs::remove_dir_all(&ci);
+    let elsewhere = ci.join("some/other folder");
+    bundle::copy_folder(&runner.root().join("kernels-dsl"), &elsewhere)
+        .map_err(|error| Failure(format!("cannot copy kernels-dsl: {error}")))?;
+    let mut folders = Vec::new();
+    for (version, set) in [
+        (
+            setup::PINNED,
+            runner.root().join("kernels-dsl/default.toml"),
+        ),
+        (setup::NEWER, elsewhere.join("default.toml")),
+    ] {
+        let out = ci.join(version);
+        let name = format!("default set with ptxas {version}");
+        let mut command = runner.command(&tess);
+        command
+            .arg("build")
+            .arg(&set)
+            .args(["--target", "all", "--emit", "ptx,cubin", "--json", "-o"])
+            .arg(out.join("default.tset"))
+            .arg("--out-dir")
+            .arg(&out)
+            .env("TESS_PTXAS", setup::ptxas(runner.root(), version));
+        let output = runner.output(&name, command)?.success(&name)?;
+        runner.check(&format!("no spills with ptxas {version}"), || {
+            no_spills(&output.stdout)
+        })?;
+        folders.push(out);
+    }
+    runner.check("PTX is the same in every folder", || {
+        let (a, b) = (ptx_hashes(&folders[0])?, ptx_hashes(&folders[1])?);
+        if a.is_empty() {
+            return Err("`tess build --out-dir` wrote no .ptx file".to_owned());
+        }
+        match a.iter().find(|(name, hash)| b.get(*name) != Some(hash)) {
+            Some((name, _)) => Err(format!("{name} differs")),
+            None => Ok(()),
+        }
+    })
+}
+
+/// Fails if a body has no resources, or spills, in the output of `tess build --json`.
+fn no_spills(json: &str) -> Result<(), String> {
+    let value: serde_json::Value =
+        serde_json::from_str(json).map_err(|e| format!("`tess build --json`: {e}"))?;
+    let bodies = value["bodies"]
+        .as_array()
+        .ok_or("`tess build --json` has no `bodies`")?;
+    if bodies.is_empty() {
+        return Err("the default set has no kernels".to_owned());
+    }
+    for body in bodies {
+        let name = format!("{} for {}", body["kernel"], body["target"]);
+        for field in ["spill_store_bytes", "spill_load_bytes"] {
+            match body[field].as_u64() {
+                Some(0) => {}
+                Some(bytes) => return Err(format!("{name}: {field} is {bytes}")),
+                None => return Err(format!("{name} was not assembled")),
+            }
+        }
+    }
+    println!("{} bodies, none spills", bodies.len());
+    Ok(())
+}
+
+fn ptx_hashes(folder: &Path) -> Result<BTreeMap<String, String>, String> {
+    let mut hashes = BTreeMap::new();
+    let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    for entry in entries {
+        let path = entry.map_err(|e| e.to_string())?.path();
+        if path.extension().is_some_and(|e| e == "ptx") {
+            let bytes = fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let hash = Sha256::digest(&bytes);
+            hashes.insert(
+                name.into_owned(),
+                hash.iter().map(|byte| format!("{byte:02x}")).collect(),
+            );
+        }
+    }
+    Ok(hashes)
+}
