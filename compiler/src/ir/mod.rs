@@ -9,6 +9,7 @@
 //! typing rules of each operation.
 
 pub mod role;
+pub mod text;
 pub mod tile;
 
 use cranelift_entity::{PrimaryMap, entity_impl};

@@ -8,6 +8,7 @@
 //! `reshape` and `slice` move nothing between threads; only `convert`, `reduce`, loads and stores may.
 
 mod ops;
+mod print;
 
 pub use ops::*;
 

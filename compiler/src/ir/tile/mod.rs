@@ -3,10 +3,14 @@
 //! Values are scalars (uniform in the block), tiles (immutable, of static shape) and views (memory). The interpreter
 //! executes it as it stands; it is the meaning that every later stage must keep.
 
+mod build;
 mod ops;
+mod print;
 mod types;
 
+pub use build::*;
 pub use ops::*;
+pub(in crate::ir) use print::{access_path, access_rest, reduce_attributes};
 pub use types::*;
 
 use super::{Body, Header};

@@ -1,0 +1,38 @@
+//! The textual form of both levels: what printer and parser share.
+//!
+//! ```text
+//! kernel "axpy<f32>"
+//!   dims n
+//!   param x: view<f32>[n]
+//!   param y: out view<f32>[n]
+//!   axis i in ceil_div(n, 256)
+//! {
+//!   %0 = param x : view<f32>[?]
+//!   %1 = grid i : i64
+//!   …
+//!   store %5[%4 +: 256] = %9
+//!   return
+//! }
+//! ```
+//!
+//! An operation is `results = name attributes operands : result types { |arguments| operations } …`. How a kind writes
+//! its attributes and operands is the business of its [`Dialect`]; all else is here. Values are numbered in the order of
+//! the text, so that printing does not depend on how a body came about, and printing what was parsed gives the same
+//! text. Spans are not printed.
+
+mod print;
+
+pub use print::Printer;
+pub(in crate::ir) use print::access;
+
+use super::Op;
+
+/// A level of the IR, implemented by its operation kinds.
+pub trait Dialect: Sized {
+    type Type: Clone;
+
+    /// Writes name, attributes and operands of `op`.
+    fn print_op(op: &Op<Self>, out: &mut Printer<'_>);
+
+    fn print_type(ty: &Self::Type, out: &mut Printer<'_>);
+}

@@ -1,0 +1,334 @@
+//! The textual form of tile operations and types.
+
+use std::fmt;
+
+use super::{BinaryOp, Cache, CompareOp, Constant, Index, Kernel, OpKind, ReduceOp, Type, UnaryOp};
+use crate::ir::{
+    Op, ValueId,
+    text::{Dialect, Printer, access},
+};
+
+impl UnaryOp {
+    pub const ALL: [UnaryOp; 20] = [
+        UnaryOp::Neg,
+        UnaryOp::Not,
+        UnaryOp::Abs,
+        UnaryOp::Exp,
+        UnaryOp::Exp2,
+        UnaryOp::Log,
+        UnaryOp::Log2,
+        UnaryOp::Sqrt,
+        UnaryOp::Rsqrt,
+        UnaryOp::Rcp,
+        UnaryOp::Tanh,
+        UnaryOp::Erf,
+        UnaryOp::Sigmoid,
+        UnaryOp::Sin,
+        UnaryOp::Cos,
+        UnaryOp::Floor,
+        UnaryOp::Ceil,
+        UnaryOp::Round,
+        UnaryOp::Popcount,
+        UnaryOp::Clz,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            UnaryOp::Neg => "neg",
+            UnaryOp::Not => "not",
+            UnaryOp::Abs => "abs",
+            UnaryOp::Exp => "exp",
+            UnaryOp::Exp2 => "exp2",
+            UnaryOp::Log => "log",
+            UnaryOp::Log2 => "log2",
+            UnaryOp::Sqrt => "sqrt",
+            UnaryOp::Rsqrt => "rsqrt",
+            UnaryOp::Rcp => "rcp",
+            UnaryOp::Tanh => "tanh",
+            UnaryOp::Erf => "erf",
+            UnaryOp::Sigmoid => "sigmoid",
+            UnaryOp::Sin => "sin",
+            UnaryOp::Cos => "cos",
+            UnaryOp::Floor => "floor",
+            UnaryOp::Ceil => "ceil",
+            UnaryOp::Round => "round",
+            UnaryOp::Popcount => "popcount",
+            UnaryOp::Clz => "clz",
+        }
+    }
+}
+
+impl BinaryOp {
+    pub const ALL: [BinaryOp; 14] = [
+        BinaryOp::Add,
+        BinaryOp::Sub,
+        BinaryOp::Mul,
+        BinaryOp::MulExact,
+        BinaryOp::MulHi,
+        BinaryOp::Div,
+        BinaryOp::Rem,
+        BinaryOp::Min,
+        BinaryOp::Max,
+        BinaryOp::And,
+        BinaryOp::Or,
+        BinaryOp::Xor,
+        BinaryOp::Shl,
+        BinaryOp::Shr,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            BinaryOp::Add => "add",
+            BinaryOp::Sub => "sub",
+            BinaryOp::Mul => "mul",
+            BinaryOp::MulExact => "mul_exact",
+            BinaryOp::MulHi => "mul_hi",
+            BinaryOp::Div => "div",
+            BinaryOp::Rem => "rem",
+            BinaryOp::Min => "min",
+            BinaryOp::Max => "max",
+            BinaryOp::And => "and",
+            BinaryOp::Or => "or",
+            BinaryOp::Xor => "xor",
+            BinaryOp::Shl => "shl",
+            BinaryOp::Shr => "shr",
+        }
+    }
+}
+
+impl CompareOp {
+    pub const ALL: [CompareOp; 6] = [
+        CompareOp::Eq,
+        CompareOp::Ne,
+        CompareOp::Lt,
+        CompareOp::Le,
+        CompareOp::Gt,
+        CompareOp::Ge,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            CompareOp::Eq => "eq",
+            CompareOp::Ne => "ne",
+            CompareOp::Lt => "lt",
+            CompareOp::Le => "le",
+            CompareOp::Gt => "gt",
+            CompareOp::Ge => "ge",
+        }
+    }
+}
+
+impl ReduceOp {
+    pub const ALL: [ReduceOp; 7] = [
+        ReduceOp::Sum,
+        ReduceOp::Max,
+        ReduceOp::Min,
+        ReduceOp::Any,
+        ReduceOp::All,
+        ReduceOp::ArgMax,
+        ReduceOp::ArgMin,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ReduceOp::Sum => "sum",
+            ReduceOp::Max => "max",
+            ReduceOp::Min => "min",
+            ReduceOp::Any => "any",
+            ReduceOp::All => "all",
+            ReduceOp::ArgMax => "argmax",
+            ReduceOp::ArgMin => "argmin",
+        }
+    }
+}
+
+impl Cache {
+    pub const ALL: [Cache; 3] = [Cache::Normal, Cache::EvictFirst, Cache::EvictLast];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Cache::Normal => "normal",
+            Cache::EvictFirst => "evict_first",
+            Cache::EvictLast => "evict_last",
+        }
+    }
+}
+
+/// `%v[%i, %j +: 64 until %n, .. 8]` and how many operands that took. Prints what it can of a malformed operation.
+pub(in crate::ir) fn access_path(
+    out: &mut Printer<'_>,
+    operands: &[ValueId],
+    indices: &[Index],
+) -> usize {
+    out.write(" ");
+    let mut next = 0;
+    let mut operand = |out: &mut Printer<'_>| {
+        match operands.get(next) {
+            Some(&value) => out.value(value),
+            None => out.write("%?"),
+        }
+        next += 1;
+    };
+    operand(out);
+    out.write("[");
+    for (i, index) in indices.iter().enumerate() {
+        if i > 0 {
+            out.write(", ");
+        }
+        match index {
+            Index::Scalar => operand(out),
+            Index::Range { len, until } => {
+                operand(out);
+                write!(out, " +: {len}");
+                if *until {
+                    out.write(" until ");
+                    operand(out);
+                }
+            }
+            Index::Whole { len } => write!(out, ".. {len}"),
+        }
+    }
+    out.write("]");
+    next
+}
+
+/// ` pad %x` or ` = %x`, and a cache hint.
+pub(in crate::ir) fn access_rest(
+    out: &mut Printer<'_>,
+    word: &str,
+    rest: Option<&[ValueId]>,
+    cache: Cache,
+) {
+    write!(out, " {word}");
+    match rest {
+        Some(rest) if !rest.is_empty() => out.operands(rest),
+        _ => out.write(" %?"),
+    }
+    if cache != Cache::Normal {
+        write!(out, " {}", cache.name());
+    }
+}
+
+/// `sum`, `sum axis 1`
+pub(in crate::ir) fn reduce_attributes(out: &mut Printer<'_>, op: ReduceOp, axis: Option<u32>) {
+    write!(out, "reduce {}", op.name());
+    if let Some(axis) = axis {
+        write!(out, " axis {axis}");
+    }
+}
+
+impl OpKind {
+    /// Name, attributes and operands; role IR prints its tile operations so too.
+    pub(in crate::ir) fn print(&self, operands: &[ValueId], out: &mut Printer<'_>) {
+        match self {
+            OpKind::Constant(constant) => {
+                out.write("constant ");
+                match *constant {
+                    Constant::Int(value, _) => write!(out, "{value}"),
+                    Constant::Float(value, ty) => out.float(value, ty),
+                    Constant::Bool(value) => write!(out, "{value}"),
+                }
+            }
+            OpKind::Param(index) => {
+                out.write("param ");
+                out.param(*index);
+            }
+            OpKind::Dim(index) => {
+                out.write("dim ");
+                out.dim(*index);
+            }
+            OpKind::GridIndex(index) => {
+                out.write("grid ");
+                out.axis(*index);
+            }
+            OpKind::Unary(op) => out.write(op.name()),
+            OpKind::Binary(op) => out.write(op.name()),
+            OpKind::Compare(op) => write!(out, "compare {}", op.name()),
+            OpKind::Fma => out.write("fma"),
+            OpKind::Select => out.write("select"),
+            OpKind::Cast => out.write("cast"),
+            OpKind::Bitcast => out.write("bitcast"),
+            OpKind::Broadcast => out.write("broadcast"),
+            OpKind::Reshape => out.write("reshape"),
+            OpKind::Permute(perm) => write!(out, "permute {perm:?}"),
+            OpKind::Slice(offsets) => write!(out, "slice {offsets:?}"),
+            OpKind::Iota => out.write("iota"),
+            OpKind::Reduce { op, axis } => reduce_attributes(out, *op, *axis),
+            OpKind::Load { indices, cache } => {
+                out.write("load");
+                let used = access_path(out, operands, indices);
+                access_rest(out, "pad", operands.get(used..), *cache);
+                return;
+            }
+            OpKind::Store { indices, cache } => {
+                out.write("store");
+                let used = access_path(out, operands, indices);
+                access_rest(out, "=", operands.get(used..), *cache);
+                return;
+            }
+            OpKind::If => out.write("if"),
+            OpKind::For { label, rev } => {
+                out.write("for");
+                if let Some(label) = label {
+                    out.write(" ");
+                    out.string(label);
+                }
+                if *rev {
+                    out.write(" rev");
+                }
+            }
+            OpKind::While => out.write("while"),
+            OpKind::Yield => out.write("yield"),
+            OpKind::Return => out.write("return"),
+            OpKind::Assert { message } => {
+                out.write("assert ");
+                out.string(message);
+            }
+        }
+        out.operands(operands);
+    }
+}
+
+impl Type {
+    pub(in crate::ir) fn print(&self, out: &mut Printer<'_>) {
+        write!(out, "{self}");
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Type::Scalar(elem) => write!(f, "{elem}"),
+            Type::Tile(tile) => write!(f, "tile<{}>{:?}", tile.elem, tile.shape),
+            Type::View(view) => {
+                write!(f, "{}view<{}>[", access(view.access), view.elem)?;
+                for i in 0..view.rank {
+                    f.write_str(if i == 0 { "?" } else { ", ?" })?;
+                }
+                f.write_str("]")
+            }
+        }
+    }
+}
+
+impl Dialect for OpKind {
+    type Type = Type;
+
+    fn print_op(op: &Op<OpKind>, out: &mut Printer<'_>) {
+        op.kind.print(&op.operands, out);
+    }
+
+    fn print_type(ty: &Type, out: &mut Printer<'_>) {
+        ty.print(out);
+    }
+}
+
+/// The textual form, which [`parse`](super::parse) reads back.
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = Printer::new(&self.header);
+        out.header();
+        out.body(&self.body);
+        f.write_str(&out.finish())
+    }
+}
