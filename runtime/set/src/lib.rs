@@ -1,11 +1,21 @@
 //! The kernel-set format: what a compiler writes and a runtime loads, and the only thing that the two share.
 
+mod bind;
+mod container;
 mod dtype;
 mod formula;
 mod manifest;
+mod reader;
 mod signature;
+mod validate;
+mod writer;
 
+pub use bind::{ArgShape, BindError, Binding, ScalarValue};
+pub use container::{FORMAT_VERSION, MAGIC, ModuleEntry, ModuleKind};
 pub use dtype::{DType, UnknownDType};
 pub use formula::{Env, Formula, FormulaError, FormulaOp, Term};
 pub use manifest::{AbiArg, BodyRecord, Instance, Manifest, Resources};
+pub use reader::{KernelSet, SetError, SetFault};
 pub use signature::{Access, Fact, Param, ParamKind, Signature, ViewFacts, ViewParam};
+pub use validate::{InstanceProblem, MAX_ARGS, MAX_RANK, ManifestError, canonical_name};
+pub use writer::{SetWriter, WriteError};
