@@ -42,6 +42,7 @@ codes! {
     E0001: "text that is no token",
     E0002: "a token where the grammar allows others",
     E0003: "nested too deeply",
+    E0004: "a number that is too large",
     E0010: "parsed, but not yet compiled",
     E0610: "the target has no instruction for this",
 }

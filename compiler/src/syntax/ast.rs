@@ -128,6 +128,8 @@ pub struct Layout {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fn {
     pub name: Ident,
+    /// Its `///` lines, joined: also of a function of an interface or variant.
+    pub doc: Option<String>,
     pub cparams: Vec<CParam>,
     pub params: Vec<Param>,
     pub ret: Option<Type>,
@@ -653,4 +655,57 @@ pub enum BinaryOp {
     Mul,
     Div,
     Rem,
+}
+
+impl BinaryOp {
+    pub fn is_comparison(self) -> bool {
+        matches!(
+            self,
+            BinaryOp::Eq | BinaryOp::Ne | BinaryOp::Lt | BinaryOp::Le | BinaryOp::Gt | BinaryOp::Ge
+        )
+    }
+
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BinaryOp::OrElse => "||",
+            BinaryOp::AndAlso => "&&",
+            BinaryOp::Eq => "==",
+            BinaryOp::Ne => "!=",
+            BinaryOp::Lt => "<",
+            BinaryOp::Le => "<=",
+            BinaryOp::Gt => ">",
+            BinaryOp::Ge => ">=",
+            BinaryOp::BitOr => "|",
+            BinaryOp::BitXor => "^",
+            BinaryOp::BitAnd => "&",
+            BinaryOp::Shl => "<<",
+            BinaryOp::Shr => ">>",
+            BinaryOp::Add => "+",
+            BinaryOp::Sub => "-",
+            BinaryOp::Mul => "*",
+            BinaryOp::Div => "/",
+            BinaryOp::Rem => "%",
+        }
+    }
+}
+
+impl std::fmt::Display for BinaryOp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl AssignOp {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            AssignOp::Set => "=",
+            AssignOp::Add => "+=",
+            AssignOp::Sub => "-=",
+            AssignOp::Mul => "*=",
+            AssignOp::Or => "|=",
+            AssignOp::And => "&=",
+        }
+    }
 }
