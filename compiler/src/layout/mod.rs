@@ -5,6 +5,8 @@
 //! replicated. A block of `2^k` elements is repeated in registers along each dimension as often as the shape needs,
 //! which need not be a power of two; what lies beyond the shape is padding, never stored and never summed.
 
+pub mod scratch;
+
 /// A distributed tile's layout. Coordinates have one entry a dimension of `shape`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
