@@ -5,7 +5,15 @@
 //! replicated. A block of `2^k` elements is repeated in registers along each dimension as often as the shape needs,
 //! which need not be a power of two; what lies beyond the shape is padding, never stored and never summed.
 
+
+mod blocked;
+mod linear;
 pub mod scratch;
+mod transform;
+
+pub use blocked::{blocked, blocked_by};
+pub use linear::LinearMap;
+pub use transform::{convert_sources, reduce_targets, register_sources, result_layout};
 
 /// A distributed tile's layout. Coordinates have one entry a dimension of `shape`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -68,4 +76,124 @@ impl Layout {
         }
         at
     }
+
+    /// Whether `at` lies in the shape, not in the padding.
+    pub fn contains(&self, at: &[u32]) -> bool {
+        at.iter().zip(&self.shape).all(|(a, s)| a < s)
+    }
+
+    /// How many warps it is made for.
+    pub fn warps(&self) -> u32 {
+        1 << self.warp.len()
+    }
+
+    /// How many consecutive registers hold neighbours along `dim`: groups of registers `k * n .. (k + 1) * n`, each from
+    /// a multiple of `n` on. A power of two.
+    pub fn contiguous(&self, dim: usize) -> u32 {
+        let mut run = 1;
+        for basis in &self.register {
+            let expected = (0..basis.len()).map(|d| if d == dim { run } else { 0 });
+            if !basis.iter().copied().eq(expected) {
+                break;
+            }
+            run *= 2;
+        }
+        run
+    }
+
+    /// The lane bits that do not matter: threads that differ only in these hold the same elements.
+    pub fn replicated_lanes(&self) -> u32 {
+        zero_bits(&self.lane)
+    }
+
+    /// The warp bits that do not matter.
+    pub fn replicated_warps(&self) -> u32 {
+        zero_bits(&self.warp)
+    }
+
+    /// The lane bits that move along `axis`.
+    pub fn lanes_along(&self, axis: usize) -> u32 {
+        bits_along(&self.lane, axis)
+    }
+
+    /// The warp bits that move along `axis`.
+    pub fn warps_along(&self, axis: usize) -> u32 {
+        bits_along(&self.warp, axis)
+    }
+
+    /// The register, lane and warp that hold the element at `at`: of several, those whose replica bits are zero. `None`
+    /// beyond the blocks.
+    pub fn holder(&self, at: &[u32]) -> Option<(u32, u32, u32)> {
+        let block = self.block();
+        let mut within = Vec::with_capacity(at.len());
+        let mut block_index = 0;
+        for (d, &a) in at.iter().enumerate() {
+            let (outer, inner) = (a / block[d], a % block[d]);
+            if outer >= self.repeat[d] {
+                return None;
+            }
+            block_index = block_index * self.repeat[d] + outer;
+            within.push(inner);
+        }
+        let bits = self.map().solve(pack(&within, &block))?;
+        let (registers, lanes) = (self.register.len(), self.lane.len());
+        let register = bits as u32 & ((1 << registers) - 1);
+        let lane = (bits >> registers) as u32 & ((1 << lanes) - 1);
+        let warp = (bits >> (registers + lanes)) as u32;
+        Some((block_index << registers | register, lane, warp))
+    }
+
+    /// The register that holds the element at `at` in lane 0 of warp 0; `None` if that thread does not hold it.
+    pub fn register_at(&self, at: &[u32]) -> Option<u32> {
+        match self.holder(at)? {
+            (register, 0, 0) => Some(register),
+            _ => None,
+        }
+    }
+
+    /// The map from (register, lane, warp) bits, in this order from the low end, to the coordinates within a block,
+    /// one after another from dimension 0 on.
+    pub fn map(&self) -> LinearMap {
+        let block = self.block();
+        LinearMap::new(
+            self.register
+                .iter()
+                .chain(&self.lane)
+                .chain(&self.warp)
+                .map(|basis| pack(basis, &block))
+                .collect(),
+        )
+    }
+
+    /// Whether both put the same elements into the same threads, in whatever registers.
+    pub fn same_threads(&self, other: &Layout) -> bool {
+        convert_sources(self, other).is_some() && convert_sources(other, self).is_some()
+    }
+}
+
+fn zero_bits(basis: &[Vec<u32>]) -> u32 {
+    basis
+        .iter()
+        .enumerate()
+        .filter(|(_, v)| v.iter().all(|&x| x == 0))
+        .fold(0, |mask, (i, _)| mask | 1 << i)
+}
+
+fn bits_along(basis: &[Vec<u32>], axis: usize) -> u32 {
+    basis
+        .iter()
+        .enumerate()
+        .filter(|(_, v)| v[axis] != 0)
+        .fold(0, |mask, (i, _)| mask | 1 << i)
+}
+
+/// The coordinates within a block of these extents, as one number.
+fn pack(at: &[u32], block: &[u32]) -> u64 {
+    let mut bits = 0;
+    let mut shift = 0;
+    for (&a, &extent) in at.iter().zip(block) {
+        bits |= u64::from(a) << shift;
+        shift += extent.trailing_zeros();
+    }
+    bits
 }

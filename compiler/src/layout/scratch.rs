@@ -65,19 +65,7 @@ impl Layout {
 
     /// How many neighbours along the last dimension lie in consecutive registers.
     pub fn neighbours(&self) -> u32 {
-        let last = self.shape.len() - 1;
-        let mut count = 1;
-        for vector in &self.register {
-            let straight = vector
-                .iter()
-                .enumerate()
-                .all(|(d, &v)| v == if d == last { count } else { 0 });
-            if !straight {
-                break;
-            }
-            count *= 2;
-        }
-        count
+        self.contiguous(self.shape.len() - 1)
     }
 }
 

@@ -1,0 +1,89 @@
+//! Blocked layouts: vectors in registers, lanes and warps side by side, the rest repeated.
+
+use super::Layout;
+
+/// A layout of `shape` in which each thread holds `vec` neighbours along `order[0]`, lanes then warps fill the
+/// dimensions in `order` (the fastest first), and registers repeat the block over what is left. `vec` and `warps` are
+/// powers of two. What a small tile leaves over of lanes and warps are replicas.
+pub fn blocked(shape: &[u32], order: &[usize], vec: u32, warps: u32) -> Layout {
+    blocked_by(shape, order, order, vec, warps)
+}
+
+/// As [`blocked`], with an order of their own for the warps.
+pub fn blocked_by(
+    shape: &[u32],
+    lane_order: &[usize],
+    warp_order: &[usize],
+    vec: u32,
+    warps: u32,
+) -> Layout {
+    assert!(vec.is_power_of_two() && warps.is_power_of_two());
+    let rank = shape.len();
+    let mut fill = Fill {
+        extent: vec![1; rank],
+        left: shape.to_vec(),
+    };
+    let register = match lane_order.first() {
+        Some(&inner) => {
+            let vec = vec.min(shape[inner].next_power_of_two());
+            fill.take(inner, vec.trailing_zeros())
+        }
+        None => Vec::new(),
+    };
+    let lane = fill.spread(lane_order, 5);
+    let warp = fill.spread(warp_order, warps.trailing_zeros());
+    Layout {
+        shape: shape.to_vec(),
+        register,
+        lane,
+        warp,
+        repeat: fill.left,
+    }
+}
+
+/// The state of filling a block.
+struct Fill {
+    /// Of the block so far: powers of two.
+    extent: Vec<u32>,
+    /// How many blocks of that extent the shape still needs along each dimension.
+    left: Vec<u32>,
+}
+
+impl Fill {
+    /// Doubles the block `bits` times along `dim`.
+    fn take(&mut self, dim: usize, bits: u32) -> Vec<Vec<u32>> {
+        (0..bits)
+            .map(|_| {
+                let mut basis = vec![0; self.extent.len()];
+                basis[dim] = self.extent[dim];
+                self.extent[dim] *= 2;
+                self.left[dim] = self.left[dim].div_ceil(2);
+                basis
+            })
+            .collect()
+    }
+
+    /// Exactly `bits` bases along the dimensions in `order`: first where little is padding, then wherever elements are
+    /// left, then replicas.
+    fn spread(&mut self, order: &[usize], bits: u32) -> Vec<Vec<u32>> {
+        let mut bases = Vec::new();
+        for frugal in [true, false] {
+            for &dim in order {
+                let spare = bits - bases.len() as u32;
+                let left = self.left[dim];
+                let most = spare.min(left.next_power_of_two().trailing_zeros());
+                // At most a quarter of padding, unless that would leave less than four side by side.
+                let count = (0..=most)
+                    .rev()
+                    .find(|&b| {
+                        let padded = left.div_ceil(1 << b) << b;
+                        !frugal || padded * 4 <= left * 5
+                    })
+                    .unwrap_or(0);
+                bases.extend(self.take(dim, count));
+            }
+        }
+        bases.resize(bits as usize, vec![0; self.extent.len()]);
+        bases
+    }
+}
