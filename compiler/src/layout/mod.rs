@@ -5,7 +5,6 @@
 //! replicated. A block of `2^k` elements is repeated in registers along each dimension as often as the shape needs,
 //! which need not be a power of two; what lies beyond the shape is padding, never stored and never summed.
 
-
 mod blocked;
 mod linear;
 pub mod scratch;

@@ -140,11 +140,7 @@ impl Layout {
             warp: all(&from.warp),
             repeat,
         };
-        let covers = result
-            .padded()
-            .iter()
-            .zip(shape)
-            .all(|(p, s)| p >= s);
+        let covers = result.padded().iter().zip(shape).all(|(p, s)| p >= s);
         covers.then_some(result)
     }
 
@@ -302,11 +298,7 @@ fn same_bases(a: &Layout, b: &Layout) -> bool {
 
 /// With the thread's part of every coordinate the same on both sides, lane 0 of warp 0 speaks for all: its coordinates
 /// are the least, so that what is padding there is padding everywhere.
-fn sources_by(
-    from: &Layout,
-    to: &Layout,
-    source: impl Fn(&[u32]) -> Vec<u32>,
-) -> Option<Vec<u32>> {
+fn sources_by(from: &Layout, to: &Layout, source: impl Fn(&[u32]) -> Vec<u32>) -> Option<Vec<u32>> {
     (0..to.registers())
         .map(|register| {
             let at = to.coordinate(register, 0, 0);
