@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 use tesserine_compiler::ir::tile::{OpKind, ReduceOp};
+use tesserine_compiler::layout::scratch::{ConvertBuffer, ReduceBuffer};
 use tesserine_compiler::layout::*;
 use tesserine_set::DType;
 
@@ -229,38 +230,30 @@ proptest! {
     ) {
         let order: Vec<usize> = (0..from.shape.len()).collect();
         let to = blocked(&from.shape, &order, 1 << vec, from.warps());
-        let scratch = convert_scratch(&from, &to, elem);
-        prop_assert!(scratch.bytes.is_multiple_of(16));
+        let buffer = ConvertBuffer::new(&from, &to, elem);
+        prop_assert!(buffer.access >= buffer.element && buffer.pitch.is_multiple_of(buffer.access));
+        let offset = |at: &[u32]| {
+            let (last, rows) = at.split_last().expect("of a rank");
+            let row = rows.iter().zip(&buffer.extents).fold(0, |r, (a, e)| r * e + a);
+            row * buffer.pitch + last * buffer.element
+        };
         let mut memory = HashMap::new();
-        let number = |at: &[u32]| at.iter().fold(0u64, |f, &a| f * 1000 + u64::from(a));
         for (lane, warp) in threads(&from) {
-            if lane & from.replicated_lanes() != 0 || warp & from.replicated_warps() != 0 {
-                continue;
-            }
-            for first in (0..from.registers()).step_by(scratch.store as usize) {
-                let start = scratch.offset(&from.coordinate(first, lane, warp));
-                prop_assert_eq!(start % (scratch.store * scratch.elem_bytes), 0);
-                for i in 0..scratch.store {
-                    let at = from.coordinate(first + i, lane, warp);
-                    let offset = scratch.offset(&at);
-                    prop_assert_eq!(offset, start + i * scratch.elem_bytes);
-                    prop_assert!(offset + scratch.elem_bytes <= scratch.bytes);
-                    let before = memory.insert(offset, number(&at));
+            if lane & from.replicated_lanes() == 0 && warp & from.replicated_warps() == 0 {
+                for r in 0..from.registers() {
+                    let at = from.coordinate(r, lane, warp);
+                    prop_assert!(offset(&at) + buffer.element <= buffer.bytes);
+                    let before = memory.insert(offset(&at), at.clone());
                     prop_assert!(before.is_none(), "{:?} is stored twice", at);
                 }
             }
         }
         for (lane, warp) in threads(&to) {
-            for first in (0..to.registers()).step_by(scratch.load as usize) {
-                let start = scratch.offset(&to.coordinate(first, lane, warp));
-                prop_assert_eq!(start % (scratch.load * scratch.elem_bytes), 0);
-                for i in 0..scratch.load {
-                    let at = to.coordinate(first + i, lane, warp);
-                    let offset = start + i * scratch.elem_bytes;
-                    prop_assert!(offset + scratch.elem_bytes <= scratch.bytes);
-                    if to.contains(&at) {
-                        prop_assert_eq!(memory.get(&offset), Some(&number(&at)));
-                    }
+            for r in 0..to.registers() {
+                let at = to.coordinate(r, lane, warp);
+                prop_assert!(offset(&at) + buffer.element <= buffer.bytes);
+                if to.contains(&at) {
+                    prop_assert_eq!(memory.get(&offset(&at)), Some(&at));
                 }
             }
         }
@@ -313,27 +306,20 @@ fn small_and_odd_tiles_waste_little() {
 }
 
 #[test]
-fn a_transpose_stores_without_conflicts() {
+fn a_transpose_moves_between_threads() {
     let from = blocked(&[64, 64], &[1, 0], 8, 4);
     let to = blocked(&[64, 64], &[0, 1], 8, 4);
     assert_eq!(convert_sources(&from, &to), None);
-    let scratch = convert_scratch(&from, &to, DType::Bf16);
-    assert!(scratch.bytes <= 64 * 72 * 2 + 16, "{scratch:?}");
-    assert!(scratch.store.max(scratch.load) > 1, "{scratch:?}");
 }
 
 #[test]
 fn warps_share_what_lies_along_them() {
     let layout = blocked(&[4, 1024], &[1, 0], 4, 4);
-    let scratch = reduce_scratch(&layout, Some(1), ReduceOp::Sum, DType::F32, DType::F32)
-        .expect("four warps a row");
-    assert_eq!((scratch.parts, scratch.elements, scratch.bytes), (4, 4, 64));
+    let buffer = ReduceBuffer::new(&layout, Some(1), ReduceOp::Sum, DType::F32);
+    assert_eq!(buffer.map(|b| (b.slot, b.warp_bits)), Some((4, vec![0, 1])));
     let rows = blocked_by(&[64, 64], &[1, 0], &[0, 1], 2, 4);
     assert_eq!(
-        reduce_scratch(&rows, Some(1), ReduceOp::Sum, DType::F32, DType::F32),
+        ReduceBuffer::new(&rows, Some(1), ReduceOp::Sum, DType::F32),
         None
     );
-    let all =
-        reduce_scratch(&rows, None, ReduceOp::ArgMax, DType::Bf16, DType::I64).expect("all warps");
-    assert_eq!((all.value_bytes, all.index_bytes, all.bytes), (4, 8, 48));
 }
