@@ -9,6 +9,7 @@ mod render;
 use crate::span::Span;
 
 pub use codes::Code;
+pub use render::{render, to_json};
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,6 +5,8 @@
 
 pub mod ast;
 mod context;
+pub mod dump;
+pub mod fmt;
 pub mod nesting;
 mod recover;
 pub mod token;
@@ -13,6 +15,9 @@ use crate::{
     diagnostics::{Diagnostic, Diagnostics, codes},
     span::{FileId, SourceMap, Span},
 };
+pub use dump::dump;
+pub use fmt::print;
+
 use context::{Context, Parsed};
 use token::{Spanned, Token, Tokens, tokenize};
 
