@@ -1,1 +1,48 @@
-//! Kernel sets and launches.
+//! Loads Tesserine kernel sets and launches their kernels.
+//!
+//! ```no_run
+//! use tesserine::{Args, DType, Device, KernelSet};
+//!
+//! # fn main() -> Result<(), tesserine::Error> {
+//! let set = KernelSet::open("target/sets/default.tset")?;
+//! let rmsnorm = set.kernel("rmsnorm<bf16>")?;
+//! let device = Device::cuda(0)?;
+//! let stream = device.stream()?;
+//! let x = device.alloc(DType::Bf16, &[1024, 4096])?;
+//! let weight = device.alloc(DType::Bf16, &[4096])?;
+//! let out = device.alloc(DType::Bf16, &[1024, 4096])?;
+//! let args = Args::new()
+//!     .tensor("x", x.view())
+//!     .tensor("weight", weight.view())
+//!     .tensor("out", out.view())
+//!     .float("eps", 1e-6);
+//! rmsnorm.launch(&stream, &args)?;
+//! stream.synchronize()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - A [`KernelSet`] is a file that `tess build` wrote; [`find_sets`] knows where such files lie. A set holds code for
+//!   the GPU: open only what you trust, as with a shared library.
+//! - A [`Kernel`] is one instance of it. [`Kernel::check`] refuses wrong arguments with no device at hand, and
+//!   [`Kernel::launch`] checks in the same way first.
+//! - A [`Device`] is a CUDA device; the driver is loaded when one is asked for, so that programs start without it.
+//! - A [`TensorRef`] is memory of anyone's; a [`DeviceTensor`] owns its own.
+//!
+//! Invariants: nothing here depends on the compiler; no call needs a driver but those on devices and what they gave;
+//! a launch reads no device memory, and synchronises with nothing.
+
+mod device;
+mod error;
+mod launch;
+pub mod select;
+mod sets;
+mod tensor;
+
+pub use device::{Device, DeviceInfo, Event, Stream, cuda_devices, driver_version};
+pub use error::Error;
+pub use launch::{Args, Checked, Kernel, Launch};
+pub use select::{Capability, Code, Target};
+pub use sets::{FoundSet, KernelSet, find_sets, set_places};
+pub use tensor::{DeviceTensor, TensorRef, contiguous_strides};
+pub use tesserine_set::{self as set, BindError, DType, ScalarValue, SetError};

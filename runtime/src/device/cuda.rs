@@ -1,0 +1,673 @@
+//! The CUDA driver: the only place that calls it.
+//!
+//! Invariants: no symbol of the driver is touched before [`driver`] found the library (the bindings would panic);
+//! every function used here exists since CUDA 11, so that older drivers lack none; each call is made with the device's
+//! primary context current, which a [`Current`] restores.
+
+use std::{
+    ffi::{CStr, CString, c_char, c_int, c_uint, c_void},
+    ptr,
+    sync::{Arc, OnceLock},
+};
+
+use cudarc::driver::sys::{
+    self, CUcontext, CUdevice_attribute_enum as Attribute, CUevent, CUfunction,
+    CUfunction_attribute_enum as FunctionAttribute, CUjit_option_enum as JitOption, CUmodule,
+    CUresult, CUstream,
+};
+
+use super::DeviceInfo;
+use crate::{Capability, Error};
+
+/// Loads and initialises the driver once; the answer stands for the process.
+fn driver() -> Result<(), Error> {
+    static STATE: OnceLock<Result<(), Option<String>>> = OnceLock::new();
+    let state = STATE.get_or_init(|| {
+        // SAFETY: loading the driver's library runs its initialisers, which is what every CUDA program does.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(None);
+        }
+        // SAFETY: the library is there; 0 is the only flag.
+        let result = unsafe { sys::cuInit(0) };
+        match result {
+            CUresult::CUDA_SUCCESS => Ok(()),
+            result => Err(Some(describe(result))),
+        }
+    });
+    match state {
+        Ok(()) => Ok(()),
+        Err(None) => Err(Error::NoDriver),
+        Err(Some(reason)) => Err(Error::DriverInit {
+            reason: reason.clone(),
+        }),
+    }
+}
+
+/// "CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)". The library must be there.
+fn describe(result: CUresult) -> String {
+    let text = |get: unsafe fn(CUresult, *mut *const c_char) -> CUresult| {
+        let mut text: *const c_char = ptr::null();
+        // SAFETY: the call stores a pointer to a constant of the driver, or null for a code that it does not know.
+        let known = unsafe { get(result, &mut text) };
+        if known != CUresult::CUDA_SUCCESS || text.is_null() {
+            return None;
+        }
+        // SAFETY: it is a C string that lives as long as the driver.
+        let text = unsafe { CStr::from_ptr(text) };
+        Some(text.to_string_lossy().into_owned())
+    };
+    let name = text(sys::cuGetErrorName).unwrap_or_else(|| format!("error {}", result as u32));
+    match text(sys::cuGetErrorString) {
+        Some(sentence) => format!("{name} ({sentence})"),
+        None => name,
+    }
+}
+
+fn checked(device: &str, call: &'static str, result: CUresult) -> Result<(), Error> {
+    match result {
+        CUresult::CUDA_SUCCESS => Ok(()),
+        result => Err(Error::Driver {
+            device: device.to_owned(),
+            call,
+            reason: describe(result),
+        }),
+    }
+}
+
+pub(super) fn driver_version() -> Result<(u32, u32), Error> {
+    driver()?;
+    let mut version: c_int = 0;
+    // SAFETY: the call stores an int.
+    let result = unsafe { sys::cuDriverGetVersion(&mut version) };
+    checked("the driver", "cuDriverGetVersion", result)?;
+    let version = version.max(0) as u32;
+    Ok((version / 1000, version % 1000 / 10))
+}
+
+fn device_count() -> Result<usize, Error> {
+    match driver() {
+        Ok(()) => {}
+        // A driver on a machine whose GPUs are hidden or gone starts with this error.
+        Err(Error::DriverInit { reason }) if reason.starts_with("CUDA_ERROR_NO_DEVICE") => {
+            return Ok(0);
+        }
+        Err(error) => return Err(error),
+    }
+    let mut count: c_int = 0;
+    // SAFETY: the call stores an int.
+    let result = unsafe { sys::cuDeviceGetCount(&mut count) };
+    checked("the driver", "cuDeviceGetCount", result)?;
+    Ok(count.max(0) as usize)
+}
+
+pub(super) fn devices() -> Result<Vec<DeviceInfo>, Error> {
+    (0..device_count()?)
+        .map(|ordinal| Ok(describe_device(ordinal)?.1))
+        .collect()
+}
+
+fn attribute(name: &str, device: c_int, attribute: Attribute) -> Result<u32, Error> {
+    let mut value: c_int = 0;
+    // SAFETY: the call stores an int; `device` came from `cuDeviceGet`.
+    let result = unsafe { sys::cuDeviceGetAttribute(&mut value, attribute, device) };
+    checked(name, "cuDeviceGetAttribute", result)?;
+    Ok(value.max(0) as u32)
+}
+
+fn describe_device(ordinal: usize) -> Result<(c_int, DeviceInfo), Error> {
+    let label = format!("cuda:{ordinal}");
+    let mut device: c_int = 0;
+    // SAFETY: the call stores an int; an ordinal that does not exist is an error of its own.
+    checked(&label, "cuDeviceGet", unsafe {
+        sys::cuDeviceGet(&mut device, ordinal as c_int)
+    })?;
+    let mut name = [0 as c_char; 256];
+    // SAFETY: the call stores at most as many bytes as it is told, the closing zero included.
+    checked(&label, "cuDeviceGetName", unsafe {
+        sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int - 1, device)
+    })?;
+    let mut memory = 0usize;
+    // SAFETY: the call stores a size.
+    checked(&label, "cuDeviceTotalMem", unsafe {
+        sys::cuDeviceTotalMem_v2(&mut memory, device)
+    })?;
+    let capability = Capability {
+        major: attribute(
+            &label,
+            device,
+            Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+        )?,
+        minor: attribute(
+            &label,
+            device,
+            Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+        )?,
+    };
+    // SAFETY: the buffer was zeroed and its last byte was never written.
+    let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+    let info = DeviceInfo {
+        ordinal,
+        name: name.to_string_lossy().into_owned(),
+        capability,
+        memory,
+    };
+    Ok((device, info))
+}
+
+/// A device with its primary context retained.
+#[derive(Clone, Debug)]
+pub struct CudaDevice(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    info: DeviceInfo,
+    label: String,
+    handle: c_int,
+    context: CUcontext,
+    driver: (u32, u32),
+    multiprocessors: u32,
+    shared_limit: u32,
+}
+
+// SAFETY: a context may be current in several threads at once, and the driver's calls are thread-safe.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: the context was retained once by this device, and nothing that uses it outlives the last clone.
+        // Nothing can be done about a failure, which a driver that shuts down gives.
+        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.handle) };
+    }
+}
+
+/// Makes a context current and restores the one before when dropped.
+struct Current {
+    before: Option<CUcontext>,
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            // SAFETY: `before` was current in this thread; null is none.
+            let _ = unsafe { sys::cuCtxSetCurrent(before) };
+        }
+    }
+}
+
+impl CudaDevice {
+    pub(super) fn open(ordinal: usize) -> Result<CudaDevice, Error> {
+        let count = device_count()?;
+        if ordinal >= count {
+            return Err(Error::NoDevice { ordinal, count });
+        }
+        let (handle, info) = describe_device(ordinal)?;
+        let label = format!("cuda:{ordinal}");
+        let get = |which| attribute(&label, handle, which);
+        let multiprocessors = get(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let shared_limit = get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
+        let driver = driver_version()?;
+        let mut context: CUcontext = ptr::null_mut();
+        // SAFETY: the call stores a context, which `Inner` releases.
+        checked(&label, "cuDevicePrimaryCtxRetain", unsafe {
+            sys::cuDevicePrimaryCtxRetain(&mut context, handle)
+        })?;
+        Ok(CudaDevice(Arc::new(Inner {
+            info,
+            label,
+            handle,
+            context,
+            driver,
+            multiprocessors,
+            shared_limit,
+        })))
+    }
+
+    pub(super) fn info(&self) -> &DeviceInfo {
+        &self.0.info
+    }
+
+    pub(super) fn driver_version(&self) -> (u32, u32) {
+        self.0.driver
+    }
+
+    pub(super) fn multiprocessors(&self) -> u32 {
+        self.0.multiprocessors
+    }
+
+    pub(super) fn shared_limit(&self) -> u32 {
+        self.0.shared_limit
+    }
+
+    pub(super) fn context_key(&self) -> usize {
+        self.0.context as usize
+    }
+
+    fn checked(&self, call: &'static str, result: CUresult) -> Result<(), Error> {
+        checked(&self.0.label, call, result)
+    }
+
+    fn enter(&self) -> Result<Current, Error> {
+        let mut before: CUcontext = ptr::null_mut();
+        // SAFETY: the call stores a context or null.
+        self.checked("cuCtxGetCurrent", unsafe {
+            sys::cuCtxGetCurrent(&mut before)
+        })?;
+        if before == self.0.context {
+            return Ok(Current { before: None });
+        }
+        // SAFETY: the context is retained as long as `self` lives.
+        self.checked("cuCtxSetCurrent", unsafe {
+            sys::cuCtxSetCurrent(self.0.context)
+        })?;
+        Ok(Current {
+            before: Some(before),
+        })
+    }
+
+    pub(super) fn synchronize(&self) -> Result<(), Error> {
+        let _current = self.enter()?;
+        // SAFETY: a context is current.
+        self.checked("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
+    }
+}
+
+/// A stream, owned or borrowed.
+#[derive(Debug)]
+pub(crate) struct CudaStream {
+    device: CudaDevice,
+    raw: CUstream,
+    owned: bool,
+}
+
+// SAFETY: streams may be used from any thread; the driver's calls are thread-safe.
+unsafe impl Send for CudaStream {}
+// SAFETY: as above.
+unsafe impl Sync for CudaStream {}
+
+impl CudaStream {
+    pub(super) fn new(device: &CudaDevice) -> Result<CudaStream, Error> {
+        let _current = device.enter()?;
+        let mut raw: CUstream = ptr::null_mut();
+        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as c_uint;
+        // SAFETY: the call stores a stream of the current context, which the result destroys.
+        device.checked("cuStreamCreate", unsafe {
+            sys::cuStreamCreate(&mut raw, flags)
+        })?;
+        Ok(CudaStream {
+            device: device.clone(),
+            raw,
+            owned: true,
+        })
+    }
+
+    pub(super) fn default_of(device: &CudaDevice) -> CudaStream {
+        CudaStream {
+            device: device.clone(),
+            raw: ptr::null_mut(),
+            owned: false,
+        }
+    }
+
+    /// # Safety
+    /// `raw` must be a stream of the device's primary context, or null, and stay one.
+    pub(super) unsafe fn borrowed(device: &CudaDevice, raw: *mut c_void) -> CudaStream {
+        CudaStream {
+            device: device.clone(),
+            raw: raw.cast(),
+            owned: false,
+        }
+    }
+
+    pub(super) fn synchronize(&self) -> Result<(), Error> {
+        let _current = self.device.enter()?;
+        // SAFETY: the stream belongs to the current context.
+        self.device.checked("cuStreamSynchronize", unsafe {
+            sys::cuStreamSynchronize(self.raw)
+        })
+    }
+
+    pub(super) fn copy(&self, from: &CudaMemory, to: &CudaMemory) -> Result<(), Error> {
+        let _current = self.device.enter()?;
+        let bytes = from.bytes.min(to.bytes);
+        // SAFETY: both allocations hold that many bytes.
+        self.device.checked("cuMemcpyDtoDAsync", unsafe {
+            sys::cuMemcpyDtoDAsync_v2(to.pointer, from.pointer, bytes, self.raw)
+        })
+    }
+}
+
+impl Drop for CudaStream {
+    fn drop(&mut self) {
+        if self.owned
+            && let Ok(_current) = self.device.enter()
+        {
+            // SAFETY: the stream was created here; the driver finishes its work before it is gone.
+            let _ = unsafe { sys::cuStreamDestroy_v2(self.raw) };
+        }
+    }
+}
+
+/// An event that records times.
+#[derive(Debug)]
+pub(crate) struct CudaEvent {
+    device: CudaDevice,
+    raw: CUevent,
+}
+
+// SAFETY: events may be used from any thread; the driver's calls are thread-safe.
+unsafe impl Send for CudaEvent {}
+// SAFETY: as above.
+unsafe impl Sync for CudaEvent {}
+
+impl CudaEvent {
+    pub(super) fn new(device: &CudaDevice) -> Result<CudaEvent, Error> {
+        let _current = device.enter()?;
+        let mut raw: CUevent = ptr::null_mut();
+        // SAFETY: the call stores an event of the current context, which the result destroys.
+        device.checked("cuEventCreate", unsafe { sys::cuEventCreate(&mut raw, 0) })?;
+        Ok(CudaEvent {
+            device: device.clone(),
+            raw,
+        })
+    }
+
+    pub(super) fn record(&self, stream: &CudaStream) -> Result<(), Error> {
+        let _current = self.device.enter()?;
+        // SAFETY: both are alive; that they belong to one context is checked by the driver.
+        self.device.checked("cuEventRecord", unsafe {
+            sys::cuEventRecord(self.raw, stream.raw)
+        })
+    }
+
+    pub(super) fn synchronize(&self) -> Result<(), Error> {
+        let _current = self.device.enter()?;
+        // SAFETY: the event is alive.
+        self.device.checked("cuEventSynchronize", unsafe {
+            sys::cuEventSynchronize(self.raw)
+        })
+    }
+
+    pub(super) fn elapsed_ms(&self, later: &CudaEvent) -> Result<f32, Error> {
+        later.synchronize()?;
+        let _current = self.device.enter()?;
+        // The bindings for CUDA 13 name `cuEventElapsedTime_v2`, which drivers before 12.8 lack.
+        type ElapsedTime = unsafe extern "C" fn(*mut f32, CUevent, CUevent) -> CUresult;
+        // SAFETY: the library was found, since there is a device; the function has had this type since CUDA 2.
+        let elapsed = unsafe { sys::culib().get::<ElapsedTime>(b"cuEventElapsedTime\0") };
+        let elapsed = elapsed.map_err(|error| Error::Driver {
+            device: self.device.0.label.clone(),
+            call: "cuEventElapsedTime",
+            reason: error.to_string(),
+        })?;
+        let mut milliseconds = 0f32;
+        // SAFETY: both events are alive, and the call stores a float. One that was never recorded is an error.
+        let result = unsafe { elapsed(&mut milliseconds, self.raw, later.raw) };
+        self.device.checked("cuEventElapsedTime", result)?;
+        Ok(milliseconds)
+    }
+}
+
+impl Drop for CudaEvent {
+    fn drop(&mut self) {
+        if let Ok(_current) = self.device.enter() {
+            // SAFETY: the event was created here.
+            let _ = unsafe { sys::cuEventDestroy_v2(self.raw) };
+        }
+    }
+}
+
+/// An allocation.
+#[derive(Debug)]
+pub(crate) struct CudaMemory {
+    device: CudaDevice,
+    pointer: u64,
+    bytes: usize,
+}
+
+impl CudaMemory {
+    pub(super) fn new(device: &CudaDevice, bytes: usize) -> Result<CudaMemory, Error> {
+        let _current = device.enter()?;
+        let mut pointer = 0u64;
+        // SAFETY: the call stores an address, which the result frees. The driver refuses allocations of nothing.
+        device.checked("cuMemAlloc", unsafe {
+            sys::cuMemAlloc_v2(&mut pointer, bytes.max(1))
+        })?;
+        Ok(CudaMemory {
+            device: device.clone(),
+            pointer,
+            bytes,
+        })
+    }
+
+    pub(super) fn pointer(&self) -> u64 {
+        self.pointer
+    }
+
+    pub(super) fn byte_size(&self) -> usize {
+        self.bytes
+    }
+
+    /// Runs a transfer of all bytes with no work before it pending, and waits for it.
+    fn transfer(&self, call: &'static str, run: impl FnOnce() -> CUresult) -> Result<(), Error> {
+        let _current = self.device.enter()?;
+        if self.bytes == 0 {
+            return Ok(());
+        }
+        self.device.synchronize()?;
+        self.device.checked(call, run())?;
+        self.device.synchronize()
+    }
+
+    /// `bytes` is as long as the allocation.
+    pub(super) fn write(&self, bytes: &[u8]) -> Result<(), Error> {
+        let length = self.bytes.min(bytes.len());
+        // SAFETY: both sides hold that many bytes.
+        self.transfer("cuMemcpyHtoD", || unsafe {
+            sys::cuMemcpyHtoD_v2(self.pointer, bytes.as_ptr().cast(), length)
+        })
+    }
+
+    pub(super) fn read(&self) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0u8; self.bytes];
+        // SAFETY: both sides hold that many bytes.
+        self.transfer("cuMemcpyDtoH", || unsafe {
+            sys::cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), self.pointer, self.bytes)
+        })?;
+        Ok(bytes)
+    }
+
+    pub(super) fn fill(&self, byte: u8) -> Result<(), Error> {
+        // SAFETY: the allocation holds that many bytes.
+        self.transfer("cuMemsetD8", || unsafe {
+            sys::cuMemsetD8_v2(self.pointer, byte, self.bytes)
+        })
+    }
+}
+
+impl Drop for CudaMemory {
+    fn drop(&mut self) {
+        if let Ok(_current) = self.device.enter() {
+            // SAFETY: the address was allocated here; freeing waits for the work that may use it.
+            let _ = unsafe { sys::cuMemFree_v2(self.pointer) };
+        }
+    }
+}
+
+/// A module that a context has loaded.
+#[derive(Debug)]
+pub(crate) struct Module {
+    device: CudaDevice,
+    raw: CUmodule,
+}
+
+// SAFETY: modules may be used from any thread; the driver's calls are thread-safe.
+unsafe impl Send for Module {}
+// SAFETY: as above.
+unsafe impl Sync for Module {}
+
+/// Why the driver took no code.
+#[derive(Debug)]
+pub(crate) struct LoadFault {
+    pub(crate) reason: String,
+    pub(crate) log: String,
+}
+
+impl From<Error> for LoadFault {
+    fn from(error: Error) -> LoadFault {
+        LoadFault {
+            reason: error.to_string(),
+            log: String::new(),
+        }
+    }
+}
+
+/// An entry of a module, and what keeps it loaded.
+#[derive(Debug)]
+pub(crate) struct Function {
+    module: Arc<Module>,
+    raw: CUfunction,
+}
+
+// SAFETY: functions may be launched from any thread; the driver's calls are thread-safe.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+impl Module {
+    /// Loads PTX text or a cubin.
+    pub(crate) fn load(device: &super::Device, image: Vec<u8>) -> Result<Module, LoadFault> {
+        let super::Device::Cuda(device) = device;
+        let _current = device.enter()?;
+        // PTX is a C string; a cubin knows its own length, and a zero behind it does no harm.
+        let mut image = image;
+        image.push(0);
+        let mut log = vec![0u8; 16 << 10];
+        // The driver's assembler fills the log with what it has to say of an error; lines keep their source positions.
+        let mut options = [
+            JitOption::CU_JIT_ERROR_LOG_BUFFER,
+            JitOption::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+            JitOption::CU_JIT_GENERATE_LINE_INFO,
+        ];
+        // The last byte stays zero. Sizes and flags are passed in the pointers themselves.
+        let mut values: [*mut c_void; 3] = [
+            log.as_mut_ptr().cast(),
+            ptr::without_provenance_mut(log.len() - 1),
+            ptr::without_provenance_mut(1),
+        ];
+        let mut raw: CUmodule = ptr::null_mut();
+        // SAFETY: image and log outlive the call, there are as many options as values, and the call stores a module of
+        // the current context, which the result unloads.
+        let result = unsafe {
+            sys::cuModuleLoadDataEx(
+                &mut raw,
+                image.as_ptr().cast(),
+                options.len() as c_uint,
+                options.as_mut_ptr(),
+                values.as_mut_ptr(),
+            )
+        };
+        if result != CUresult::CUDA_SUCCESS {
+            let end = log.iter().position(|&b| b == 0).unwrap_or(log.len());
+            return Err(LoadFault {
+                reason: describe(result),
+                log: String::from_utf8_lossy(&log[..end]).trim().to_owned(),
+            });
+        }
+        Ok(Module {
+            device: device.clone(),
+            raw,
+        })
+    }
+
+    /// The entry of that name, ready for blocks with that much dynamic shared memory.
+    pub(crate) fn function(
+        self: &Arc<Module>,
+        name: &str,
+        shared_bytes: u32,
+    ) -> Result<Function, LoadFault> {
+        let _current = self.device.enter()?;
+        let fault = |call: &str, result| LoadFault {
+            reason: format!("{call}: {}", describe(result)),
+            log: String::new(),
+        };
+        let c_name = CString::new(name).map_err(|_| LoadFault {
+            reason: "the entry's name holds a zero".to_owned(),
+            log: String::new(),
+        })?;
+        let mut raw: CUfunction = ptr::null_mut();
+        // SAFETY: the module is alive, the name ends in zero, and the call stores a function.
+        let result = unsafe { sys::cuModuleGetFunction(&mut raw, self.raw, c_name.as_ptr()) };
+        if result != CUresult::CUDA_SUCCESS {
+            return Err(fault(&format!("entry `{name}`"), result));
+        }
+        // What every device grants without being asked.
+        const GRANTED: u32 = 48 << 10;
+        if shared_bytes > GRANTED {
+            let which = FunctionAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function is alive.
+            let result = unsafe { sys::cuFuncSetAttribute(raw, which, shared_bytes as c_int) };
+            if result != CUresult::CUDA_SUCCESS {
+                return Err(fault("cuFuncSetAttribute", result));
+            }
+        }
+        Ok(Function {
+            module: self.clone(),
+            raw,
+        })
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        if let Ok(_current) = self.device.enter() {
+            // SAFETY: a context is current; kernels of the module may still run, and must not lose their code.
+            let _ = unsafe { sys::cuCtxSynchronize() };
+            // SAFETY: the module was loaded here, and every function of it holds it alive.
+            let _ = unsafe { sys::cuModuleUnload(self.raw) };
+        }
+    }
+}
+
+impl Function {
+    /// Queues `blocks` blocks of `threads` threads. Each argument is eight bytes, of which the kernel reads as many as
+    /// its parameter has.
+    ///
+    /// # Safety
+    /// The arguments must be those that the entry takes, and the memory that they address must be what the kernel takes
+    /// it for.
+    pub(crate) unsafe fn launch(
+        &self,
+        stream: &super::Stream,
+        blocks: u32,
+        threads: u32,
+        shared_bytes: u32,
+        arguments: &mut [u64],
+    ) -> Result<(), Error> {
+        let super::StreamKind::Cuda(stream) = &stream.kind;
+        let device = &self.module.device;
+        let _current = device.enter()?;
+        let mut pointers = [ptr::null_mut::<c_void>(); tesserine_set::MAX_ARGS];
+        for (pointer, argument) in pointers.iter_mut().zip(arguments) {
+            *pointer = ptr::from_mut(argument).cast();
+        }
+        // SAFETY: function and stream are alive and, as the driver checks, of one context; the driver copies the
+        // arguments before it returns.
+        device.checked("cuLaunchKernel", unsafe {
+            sys::cuLaunchKernel(
+                self.raw,
+                blocks,
+                1,
+                1,
+                threads,
+                1,
+                1,
+                shared_bytes,
+                stream.raw,
+                pointers.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        })
+    }
+}

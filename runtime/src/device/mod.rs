@@ -1,0 +1,309 @@
+//! Devices, and what belongs to one: streams, events, memory, loaded modules.
+//!
+//! Everything above this module is the same for all kinds of device; a further kind is a further variant here.
+//! Invariants: only `cuda.rs` calls the driver; each call runs with the device's context current and leaves the
+//! thread's context as it was.
+
+mod cuda;
+
+use std::{env, ffi::c_void, fmt};
+
+use tesserine_set::DType;
+
+use crate::{Capability, DeviceTensor, Error, select::Traits};
+
+use cuda::{CudaDevice, CudaEvent, CudaMemory, CudaStream};
+pub(crate) use cuda::{Function, LoadFault, Module};
+
+/// A device that runs kernels. Clones are the same device.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Device {
+    /// A GPU, through its primary context.
+    Cuda(CudaDevice),
+}
+
+/// What the driver tells of a device without a context on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    pub ordinal: usize,
+    /// As the vendor names it.
+    pub name: String,
+    pub capability: Capability,
+    /// Bytes.
+    pub memory: usize,
+}
+
+/// The newest CUDA version that the driver serves, (13, 0); an error where there is no driver.
+pub fn driver_version() -> Result<(u32, u32), Error> {
+    cuda::driver_version()
+}
+
+/// The devices of the driver, which are none on a machine whose driver finds none.
+pub fn cuda_devices() -> Result<Vec<DeviceInfo>, Error> {
+    cuda::devices()
+}
+
+impl Device {
+    /// CUDA device `ordinal`, in the driver's order.
+    pub fn cuda(ordinal: usize) -> Result<Device, Error> {
+        Ok(Device::Cuda(CudaDevice::open(ordinal)?))
+    }
+
+    /// The device of that name: `cuda`, `cuda:1`.
+    pub fn named(name: &str) -> Result<Device, Error> {
+        let unknown = || Error::UnknownDevice(name.to_owned());
+        match name.split_once(':') {
+            None if name == "cuda" => Device::cuda(0),
+            Some(("cuda", ordinal)) if ordinal.bytes().all(|b| b.is_ascii_digit()) => {
+                Device::cuda(ordinal.parse().map_err(|_| unknown())?)
+            }
+            _ => Err(unknown()),
+        }
+    }
+
+    /// The device that `$TESS_DEVICE` names, else `cuda`.
+    pub fn from_env() -> Result<Device, Error> {
+        match env::var("TESS_DEVICE") {
+            Ok(name) => Device::named(&name),
+            Err(env::VarError::NotPresent) => Device::cuda(0),
+            Err(env::VarError::NotUnicode(name)) => {
+                Err(Error::UnknownDevice(name.to_string_lossy().into_owned()))
+            }
+        }
+    }
+
+    /// Name, capability and memory.
+    pub fn info(&self) -> &DeviceInfo {
+        match self {
+            Device::Cuda(device) => device.info(),
+        }
+    }
+
+    /// Multiprocessors.
+    pub fn multiprocessors(&self) -> u32 {
+        match self {
+            Device::Cuda(device) => device.multiprocessors(),
+        }
+    }
+
+    /// The newest CUDA version that the device's driver serves.
+    pub fn driver_version(&self) -> (u32, u32) {
+        match self {
+            Device::Cuda(device) => device.driver_version(),
+        }
+    }
+
+    /// What the choice of code depends on.
+    pub fn traits(&self) -> Traits {
+        Traits {
+            capability: self.info().capability,
+            cuda: self.driver_version(),
+        }
+    }
+
+    /// The most bytes of dynamic shared memory that a block may ask for.
+    pub(crate) fn shared_limit(&self) -> u32 {
+        match self {
+            Device::Cuda(device) => device.shared_limit(),
+        }
+    }
+
+    /// Tells contexts apart; one that is in use keeps its key.
+    pub(crate) fn context_key(&self) -> usize {
+        match self {
+            Device::Cuda(device) => device.context_key(),
+        }
+    }
+
+    /// A new stream, which no other waits for.
+    pub fn stream(&self) -> Result<Stream, Error> {
+        let kind = match self {
+            Device::Cuda(device) => StreamKind::Cuda(CudaStream::new(device)?),
+        };
+        Ok(Stream {
+            kind,
+            device: self.clone(),
+        })
+    }
+
+    /// The context's default stream.
+    pub fn default_stream(&self) -> Stream {
+        let kind = match self {
+            Device::Cuda(device) => StreamKind::Cuda(CudaStream::default_of(device)),
+        };
+        Stream {
+            kind,
+            device: self.clone(),
+        }
+    }
+
+    /// A `CUstream` of someone else's, such as a framework's current one.
+    ///
+    /// # Safety
+    /// `raw` must be a stream of this device's primary context, or null, and stay one as long as the result is used.
+    pub unsafe fn borrow_stream(&self, raw: *mut c_void) -> Stream {
+        let kind = match self {
+            // SAFETY: the caller's promise is the same.
+            Device::Cuda(device) => StreamKind::Cuda(unsafe { CudaStream::borrowed(device, raw) }),
+        };
+        Stream {
+            kind,
+            device: self.clone(),
+        }
+    }
+
+    /// Waits for all work of the device.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        match self {
+            Device::Cuda(device) => device.synchronize(),
+        }
+    }
+
+    /// A row-major tensor of unspecified contents.
+    pub fn alloc(&self, dtype: DType, shape: &[i64]) -> Result<DeviceTensor, Error> {
+        DeviceTensor::new(self, dtype, shape)
+    }
+
+    /// A row-major tensor with these bytes.
+    pub fn upload(&self, dtype: DType, shape: &[i64], bytes: &[u8]) -> Result<DeviceTensor, Error> {
+        let tensor = self.alloc(dtype, shape)?;
+        tensor.write(bytes)?;
+        Ok(tensor)
+    }
+
+    /// A point in a stream's work that can be timed.
+    pub fn event(&self) -> Result<Event, Error> {
+        match self {
+            Device::Cuda(device) => Ok(Event(CudaEvent::new(device)?)),
+        }
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Device) -> bool {
+        match (self, other) {
+            (Device::Cuda(a), Device::Cuda(b)) => a.info().ordinal == b.info().ordinal,
+        }
+    }
+}
+
+impl Eq for Device {}
+
+/// `cuda:0`.
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Device::Cuda(device) => write!(f, "cuda:{}", device.info().ordinal),
+        }
+    }
+}
+
+/// Work that a device does in order.
+#[derive(Debug)]
+pub struct Stream {
+    pub(crate) kind: StreamKind,
+    device: Device,
+}
+
+#[derive(Debug)]
+pub(crate) enum StreamKind {
+    Cuda(CudaStream),
+}
+
+impl Stream {
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Waits for all work queued so far.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        match &self.kind {
+            StreamKind::Cuda(stream) => stream.synchronize(),
+        }
+    }
+
+    /// Queues a copy of `from`'s bytes to `to`, which must be as long and on this stream's device.
+    pub fn copy(&self, from: &DeviceTensor, to: &DeviceTensor) -> Result<(), Error> {
+        if from.byte_size() != to.byte_size() {
+            return Err(Error::Size {
+                dtype: to.dtype(),
+                shape: to.shape().to_vec(),
+                expected: to.byte_size(),
+                given: from.byte_size(),
+            });
+        }
+        match (&self.kind, &from.memory, &to.memory) {
+            (StreamKind::Cuda(stream), Memory::Cuda(from), Memory::Cuda(to)) => {
+                stream.copy(from, to)
+            }
+        }
+    }
+}
+
+/// A point in a stream's work.
+#[derive(Debug)]
+pub struct Event(CudaEvent);
+
+impl Event {
+    /// Marks what `stream` holds now.
+    pub fn record(&self, stream: &Stream) -> Result<(), Error> {
+        match &stream.kind {
+            StreamKind::Cuda(stream) => self.0.record(stream),
+        }
+    }
+
+    /// Waits until the work before the mark is done.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        self.0.synchronize()
+    }
+
+    /// Milliseconds from this mark to `later`; waits for the latter.
+    pub fn elapsed_ms(&self, later: &Event) -> Result<f32, Error> {
+        self.0.elapsed_ms(&later.0)
+    }
+}
+
+/// Memory of a device, freed when dropped.
+#[derive(Debug)]
+pub(crate) enum Memory {
+    Cuda(CudaMemory),
+}
+
+impl Memory {
+    pub(crate) fn new(device: &Device, bytes: usize) -> Result<Memory, Error> {
+        match device {
+            Device::Cuda(device) => Ok(Memory::Cuda(CudaMemory::new(device, bytes)?)),
+        }
+    }
+
+    pub(crate) fn pointer(&self) -> u64 {
+        match self {
+            Memory::Cuda(memory) => memory.pointer(),
+        }
+    }
+
+    pub(crate) fn byte_size(&self) -> usize {
+        match self {
+            Memory::Cuda(memory) => memory.byte_size(),
+        }
+    }
+
+    pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), Error> {
+        match self {
+            Memory::Cuda(memory) => memory.write(bytes),
+        }
+    }
+
+    pub(crate) fn read(&self) -> Result<Vec<u8>, Error> {
+        match self {
+            Memory::Cuda(memory) => memory.read(),
+        }
+    }
+
+    pub(crate) fn fill(&self, byte: u8) -> Result<(), Error> {
+        match self {
+            Memory::Cuda(memory) => memory.fill(byte),
+        }
+    }
+}

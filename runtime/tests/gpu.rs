@@ -1,0 +1,174 @@
+//! Loading and launching on a real device. On a machine without one, each test says so and passes.
+
+mod common;
+
+use common::{PTX, manifest, set_bytes};
+use tesserine::{Args, DType, Device, Error, KernelSet, TensorRef};
+
+/// The device that `$TESS_DEVICE` names, else the first; `None` where there is none and none was named.
+fn device() -> Option<Device> {
+    match Device::from_env() {
+        Ok(device) => Some(device),
+        Err(error) if std::env::var_os("TESS_DEVICE").is_some() => panic!("{error}"),
+        Err(error) => {
+            eprintln!("not run: {error}");
+            None
+        }
+    }
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    let chunks = bytes.chunks_exact(4);
+    chunks
+        .map(|c| f32::from_le_bytes(c.try_into().unwrap()))
+        .collect()
+}
+
+fn ramp(count: usize) -> Vec<f32> {
+    (0..count).map(|i| i as f32 * 0.5).collect()
+}
+
+#[test]
+fn a_kernel_runs() {
+    let Some(device) = device() else { return };
+    let set = KernelSet::from_bytes(set_bytes(manifest(), PTX)).unwrap();
+    let axpy = set.kernel("axpy<f32>").unwrap();
+    let stream = device.stream().unwrap();
+    let count = 1000;
+    let x = device
+        .upload(DType::F32, &[count as i64], &bytes(&ramp(count)))
+        .unwrap();
+    let y = device
+        .upload(DType::F32, &[count as i64], &bytes(&vec![1.0; count]))
+        .unwrap();
+    let args = Args::new()
+        .tensor("x", x.view())
+        .tensor("y", y.view())
+        .float("s", 2.0);
+    let (begin, end) = (device.event().unwrap(), device.event().unwrap());
+    begin.record(&stream).unwrap();
+    let launch = axpy.launch(&stream, &args).unwrap();
+    end.record(&stream).unwrap();
+    assert_eq!((launch.body, launch.blocks), (0, 4));
+    assert!(begin.elapsed_ms(&end).unwrap() >= 0.0);
+    let wanted: Vec<f32> = ramp(count).iter().map(|v| 2.0 * v + 1.0).collect();
+    assert_eq!(floats(&y.read().unwrap()), wanted);
+
+    // Once more, from code that is loaded, on the default stream and with the default scalar.
+    let args = Args::new().tensor("x", x.view()).tensor("y", y.view());
+    axpy.launch(&device.default_stream(), &args).unwrap();
+    device.synchronize().unwrap();
+    let wanted: Vec<f32> = ramp(count).iter().map(|v| 3.0 * v + 1.0).collect();
+    assert_eq!(floats(&y.read().unwrap()), wanted);
+}
+
+#[test]
+fn strides_are_the_callers_and_misaligned_tensors_take_the_general_body() {
+    let Some(device) = device() else { return };
+    let set = KernelSet::from_bytes(set_bytes(manifest(), PTX)).unwrap();
+    let axpy = set.kernel("axpy<f32>").unwrap();
+    let stream = device.stream().unwrap();
+    let x = device
+        .upload(DType::F32, &[301], &bytes(&ramp(301)))
+        .unwrap();
+    let y = device
+        .upload(DType::F32, &[100], &bytes(&[0.0; 100]))
+        .unwrap();
+    // Every third element from the second on.
+    // SAFETY: elements 1 to 298 of a tensor of 301.
+    let every_third =
+        unsafe { TensorRef::from_raw(x.view().pointer() + 4, DType::F32, &[100], &[3]) };
+    let args = Args::new().tensor("x", every_third).tensor("y", y.view());
+    let launch = axpy.launch(&stream, &args).unwrap();
+    assert_eq!((launch.body, launch.blocks), (1, 2));
+    stream.synchronize().unwrap();
+    let wanted: Vec<f32> = (0..100).map(|i| (3 * i + 1) as f32 * 0.5).collect();
+    assert_eq!(floats(&y.read().unwrap()), wanted);
+}
+
+#[test]
+fn an_empty_grid_launches_nothing() {
+    let Some(device) = device() else { return };
+    let set = KernelSet::from_bytes(set_bytes(manifest(), PTX)).unwrap();
+    let empty = device.alloc(DType::F32, &[0]).unwrap();
+    let other = device.alloc(DType::F32, &[0]).unwrap();
+    let args = Args::new()
+        .tensor("x", empty.view())
+        .tensor("y", other.view());
+    let stream = device.stream().unwrap();
+    let launch = set
+        .kernel("axpy<f32>")
+        .unwrap()
+        .launch(&stream, &args)
+        .unwrap();
+    assert_eq!(launch.blocks, 0);
+}
+
+#[test]
+fn the_drivers_log_is_shown() {
+    let Some(device) = device() else { return };
+    let broken = PTX.replace("fma.rn.f32", "fma.rn.f33");
+    let set = KernelSet::from_bytes(set_bytes(manifest(), &broken)).unwrap();
+    let error = set
+        .kernel("axpy<f32>")
+        .unwrap()
+        .prepare(&device, None)
+        .unwrap_err();
+    match &error {
+        Error::Load { log, code, .. } => {
+            assert_eq!(*code, "PTX");
+            assert!(log.contains("f33") || log.contains("ptx"), "{error}");
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_description_is_no_memory() {
+    let Some(device) = device() else { return };
+    let set = KernelSet::from_bytes(set_bytes(manifest(), PTX)).unwrap();
+    let y = device.alloc(DType::F32, &[8]).unwrap();
+    let described = TensorRef::described(0x1000, DType::F32, &[8], &[1]);
+    let args = Args::new().tensor("x", described).tensor("y", y.view());
+    let stream = device.stream().unwrap();
+    let error = set
+        .kernel("axpy<f32>")
+        .unwrap()
+        .launch(&stream, &args)
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`x` is only a description: `axpy<f32>` cannot be launched on it"
+    );
+}
+
+#[test]
+fn threads_share_a_device() {
+    let Some(device) = device() else { return };
+    let set = KernelSet::from_bytes(set_bytes(manifest(), PTX)).unwrap();
+    std::thread::scope(|scope| {
+        for i in 0..4 {
+            let (set, device) = (set.clone(), &device);
+            scope.spawn(move || {
+                let axpy = set.kernel("axpy<f32>").unwrap();
+                let stream = device.stream().unwrap();
+                let x = device
+                    .upload(DType::F32, &[64], &bytes(&[i as f32; 64]))
+                    .unwrap();
+                let y = device
+                    .upload(DType::F32, &[64], &bytes(&[1.0; 64]))
+                    .unwrap();
+                let args = Args::new().tensor("x", x.view()).tensor("y", y.view());
+                for _ in 0..10 {
+                    axpy.launch(&stream, &args).unwrap();
+                }
+                stream.synchronize().unwrap();
+                assert_eq!(floats(&y.read().unwrap()), [10.0 * i as f32 + 1.0; 64]);
+            });
+        }
+    });
+}
