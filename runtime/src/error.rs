@@ -3,7 +3,7 @@
 
 use tesserine_set::{BindError, DType, FormulaError, SetError};
 
-use crate::select::SelectError;
+use crate::select::{SelectError, Target};
 
 /// Why a set, device, tensor or launch was refused.
 #[derive(Debug, thiserror::Error)]
@@ -79,19 +79,15 @@ pub enum Error {
         device: String,
         granted: u32,
     },
-    #[error(
-        "{device} does not take the {code} of `{kernel}` for {target}: {reason}{}",
-        log_lines(log)
-    )]
+    #[error("{device} does not take the {code} of `{kernel}` for {target}: {report}")]
     Load {
         kernel: String,
-        target: String,
+        target: Target,
         /// `cubin` or `PTX`.
         code: &'static str,
         device: String,
-        reason: String,
-        /// What the driver's assembler said; often empty.
-        log: String,
+        /// The driver's error, and on further lines what its assembler said.
+        report: String,
     },
     #[error("`{param}` lies on {tensor}, and `{kernel}` is launched on {device}")]
     OtherDevice {
@@ -126,12 +122,5 @@ fn list(names: &[String]) -> String {
         ([one], _) => one.clone(),
         (_, n) if n > SHOWN => format!("{} and {} more", quoted.join(", "), n - SHOWN),
         ([most @ .., last], _) => format!("{} and {last}", most.join(", ")),
-    }
-}
-
-fn log_lines(log: &str) -> String {
-    match log.trim() {
-        "" => String::new(),
-        log => format!("\n{log}"),
     }
 }

@@ -441,14 +441,13 @@ impl Kernel {
                 (None, Some((code, fault))) => {
                     return Err(Error::Load {
                         kernel: self.name().to_owned(),
-                        target: choice.target.to_string(),
+                        target: choice.target,
                         code: match code {
                             Code::Cubin(_) => "cubin",
                             Code::Ptx(_) => "PTX",
                         },
                         device: device.to_string(),
-                        reason: fault.reason,
-                        log: fault.log,
+                        report: fault.report,
                     });
                 }
                 (None, None) => unreachable!("a candidate has code"),

@@ -507,18 +507,16 @@ unsafe impl Send for Module {}
 // SAFETY: as above.
 unsafe impl Sync for Module {}
 
-/// Why the driver took no code.
+/// Why the driver took no code: its error, and on further lines what its assembler said.
 #[derive(Debug)]
 pub(crate) struct LoadFault {
-    pub(crate) reason: String,
-    pub(crate) log: String,
+    pub(crate) report: String,
 }
 
 impl From<Error> for LoadFault {
     fn from(error: Error) -> LoadFault {
         LoadFault {
-            reason: error.to_string(),
-            log: String::new(),
+            report: error.to_string(),
         }
     }
 }
@@ -570,9 +568,10 @@ impl Module {
         };
         if result != CUresult::CUDA_SUCCESS {
             let end = log.iter().position(|&b| b == 0).unwrap_or(log.len());
+            let log = String::from_utf8_lossy(&log[..end]);
+            let report = format!("{}\n{}", describe(result), log.trim());
             return Err(LoadFault {
-                reason: describe(result),
-                log: String::from_utf8_lossy(&log[..end]).trim().to_owned(),
+                report: report.trim_end().to_owned(),
             });
         }
         Ok(Module {
@@ -589,12 +588,10 @@ impl Module {
     ) -> Result<Function, LoadFault> {
         let _current = self.device.enter()?;
         let fault = |call: &str, result| LoadFault {
-            reason: format!("{call}: {}", describe(result)),
-            log: String::new(),
+            report: format!("{call}: {}", describe(result)),
         };
         let c_name = CString::new(name).map_err(|_| LoadFault {
-            reason: "the entry's name holds a zero".to_owned(),
-            log: String::new(),
+            report: "the entry's name holds a zero".to_owned(),
         })?;
         let mut raw: CUfunction = ptr::null_mut();
         // SAFETY: the module is alive, the name ends in zero, and the call stores a function.
