@@ -1,6 +1,7 @@
 //! The Tess compiler.
 
 pub mod diagnostics;
+pub mod emit;
 pub mod ir;
 pub mod layout;
 pub mod span;
