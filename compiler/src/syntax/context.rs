@@ -7,7 +7,7 @@ use std::{cell::RefCell, collections::BTreeMap};
 
 use lalrpop_util::{ErrorRecovery, ParseError};
 
-use super::{ast::*, token::Token};
+use super::{ast::*, recover::generic_call, token::Token};
 use crate::{
     diagnostics::{Diagnostic, Diagnostics, codes},
     span::{FileId, Span},
@@ -30,11 +30,11 @@ pub enum Parsed {
 /// A place where the parser could not go on.
 #[derive(Debug)]
 pub struct Stuck {
-    /// The token that did not fit; the end of the file if `None`.
-    pub at: Option<u32>,
+    /// Where the token lies that did not fit; the end of the file if `None`.
+    pub at: Option<(u32, u32)>,
     /// The tokens that would have, by their names in the grammar.
     pub expected: Vec<String>,
-    /// How many bytes it goes on from: all before it was skipped.
+    /// From which byte on it went on: what lies before was skipped.
     pub resumed: u32,
 }
 
@@ -81,15 +81,17 @@ impl<'s> Context<'s> {
 
     pub fn stuck(&self, error: ParseError<u32, Token<'s>, TooManyErrors>, resumed: u32) {
         let (at, expected) = match error {
-            ParseError::UnrecognizedToken { token, expected } => (Some(token.0), expected),
+            ParseError::UnrecognizedToken { token, expected } => {
+                (Some((token.0, token.2)), expected)
+            }
             ParseError::UnrecognizedEof { expected, .. } => (None, expected),
-            ParseError::ExtraToken { token } => (Some(token.0), Vec::new()),
-            ParseError::InvalidToken { location } => (Some(location), Vec::new()),
+            ParseError::ExtraToken { token } => (Some((token.0, token.2)), Vec::new()),
+            ParseError::InvalidToken { location } => (Some((location, location)), Vec::new()),
             ParseError::User {
                 error: TooManyErrors,
             } => return,
         };
-        let resumed = resumed.max(at.unwrap_or(u32::MAX));
+        let resumed = resumed.max(at.map_or(u32::MAX, |at| at.0));
         self.stuck.borrow_mut().push(Stuck {
             at,
             expected,
@@ -172,15 +174,7 @@ impl<'s> Context<'s> {
         ) = (&outer.kind, first, op, &right.kind)
         {
             let name = path.segments.last().map_or("", |s| &s.name);
-            self.report(
-                Diagnostic::error(
-                    codes::E0002,
-                    whole,
-                    "in an expression, compile-time arguments follow a `::`",
-                )
-                .at(format!("this compares `{name}` with what follows"))
-                .help(format!("write `{name}::<…>(…)`")),
-            );
+            self.report(generic_call(outer.span.to(middle.span), name));
             let carg = CArg {
                 name: None,
                 span: middle.span,

@@ -19,12 +19,16 @@ pub use dump::dump;
 pub use fmt::print;
 
 use context::{Context, Parsed};
+use recover::Recovery;
 use token::{Spanned, Token, Tokens, tokenize};
 
 #[allow(clippy::all, unused, rust_2018_idioms)]
 mod grammar {
     include!(concat!(env!("OUT_DIR"), "/syntax/grammar.rs"));
 }
+
+/// A file is parsed again after each mend: so many at most.
+const MAX_MENDS: usize = 20;
 
 /// Parses a file. With errors the tree has what could be made out; what is missing in it is not to be reported again.
 pub fn parse(sources: &SourceMap, file: FileId, diagnostics: &mut Diagnostics) -> ast::File {
@@ -62,45 +66,59 @@ fn parse_from(
         ));
         return None;
     }
+    let mut mended = Diagnostics::default();
     let Tokens {
         mut tokens,
         file_doc,
         docs,
-    } = tokenize(file, text, diagnostics);
+    } = tokenize(file, text, &mut mended);
+    let holes: Vec<Span> = mended.iter().map(|d| d.primary.0).collect();
     if start == Token::StartInstance {
         tokens = tokens.into_iter().flat_map(split_shr).collect();
     }
     if let Some(d) = nesting::check(file, &tokens) {
+        diagnostics.extend(mended);
         diagnostics.push(d);
         return None;
     }
 
     // An error that has one obvious mend is reported, mended, and the rest is read as if it had not been there.
-    let mut mended = Diagnostics::default();
-    for round in 0.. {
+    let mut tried = Vec::new();
+    let (parsed, found) = loop {
         let context = Context::new(file, &docs, &file_doc);
         let first = tokens.first().map_or(0, |t| t.0);
         let input = std::iter::once((first, start, first)).chain(tokens.iter().copied());
-        let parsed = grammar::StartParser::new().parse(&context, input);
-        let parsed = parsed.map_err(|e| context.stuck(e, 0)).ok();
+        let parsed = grammar::StartParser::new()
+            .parse(&context, input)
+            .map_err(|e| context.stuck(e, 0))
+            .ok();
         let stuck = context.stuck.into_inner();
         let mut found = context.diagnostics.into_inner();
-        let mend = recover::explain(file, text, &tokens, &stuck, &mut found);
-        if let Some((diagnostic, edit)) = mend
-            && round < context::MAX_ERRORS
-        {
-            mended.push(diagnostic);
-            edit.apply(&mut tokens);
-            continue;
+        let recovery = Recovery {
+            file,
+            text,
+            tokens: &tokens,
+            holes: &holes,
+        };
+        match recovery.explain(
+            &stuck,
+            |at| tried.len() < MAX_MENDS && !tried.contains(&at),
+            &mut found,
+        ) {
+            Some((at, diagnostic, edit)) => {
+                tried.push(at);
+                mended.push(diagnostic);
+                edit.apply(&mut tokens);
+            }
+            None => break (parsed, found),
         }
-        found.extend(mended);
-        let mut all: Vec<Diagnostic> = found.into_iter().collect();
-        all.sort_by_key(|d| d.primary.0.start);
-        let failed = !all.is_empty();
-        all.into_iter().for_each(|d| diagnostics.push(d));
-        return parsed.filter(|p| !failed || matches!(p, Parsed::File(_)));
-    }
-    None
+    };
+    mended.extend(found);
+    let mut all: Vec<Diagnostic> = mended.into_iter().collect();
+    all.sort_by_key(|d| d.primary.0.start);
+    let failed = !all.is_empty();
+    all.into_iter().for_each(|d| diagnostics.push(d));
+    parsed.filter(|p| !failed || matches!(p, Parsed::File(_)))
 }
 
 /// `>>` as two tokens.

@@ -127,6 +127,7 @@ pub fn tokenize<'s>(file: FileId, text: &'s str, diagnostics: &mut Diagnostics) 
     let mut doc: Vec<&str> = Vec::new();
     let mut file_doc: Vec<&str> = Vec::new();
     let mut bad: Option<Range<usize>> = None;
+    let mut unclosed = 0;
     while let Some(token) = lexer.next() {
         let range = lexer.span();
         if let Some(b) = &bad
@@ -182,7 +183,7 @@ pub fn tokenize<'s>(file: FileId, text: &'s str, diagnostics: &mut Diagnostics) 
                 None => bad = Some(range),
             },
             Err(LexError::Unclosed) => {
-                // Up to the end of the line: the string reaches to the end of the file.
+                // What was matched reaches to the end of the file: shown is one line.
                 let line = text[range.clone()].lines().next().map_or(0, str::len);
                 let start = range.start as u32;
                 let end = start + line.max(1) as u32;
@@ -195,6 +196,12 @@ pub fn tokenize<'s>(file: FileId, text: &'s str, diagnostics: &mut Diagnostics) 
                     .at("it begins here"),
                 );
                 out.tokens.push((start, Token::Str("\"\""), end));
+                // It was meant to end on its line; not for ever, as each look for its end reads the whole text.
+                if unclosed < 10 {
+                    unclosed += 1;
+                    lexer = Token::lexer(text);
+                    lexer.bump(end as usize);
+                }
             }
         }
     }
