@@ -1,6 +1,10 @@
 //! Writes kernel sets. The same calls give the same bytes.
 
-use std::io::Write;
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use flate2::{Compression, write::DeflateEncoder};
 
@@ -26,6 +30,11 @@ pub enum WriteError {
     Manifest(#[from] ManifestError),
     #[error("the manifest cannot be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
+    #[error("{}: {error}", path.display())]
+    Io {
+        path: PathBuf,
+        error: std::io::Error,
+    },
     #[error("a kernel set holds at most {MAX_MODULES} modules, and there are {0}")]
     TooManyModules(usize),
     #[error("a module has at most {MAX_MODULE} bytes, and module {index} has {length}")]
@@ -65,6 +74,24 @@ impl SetWriter {
             hash,
         });
         self.entries.len() as u32 - 1
+    }
+
+    /// Writes the set to `path`: under another name first, so that whoever has the old file open keeps it whole.
+    pub fn save(self, path: &Path) -> Result<(), WriteError> {
+        let fault = |error| WriteError::Io {
+            path: path.to_owned(),
+            error,
+        };
+        let bytes = self.finish()?;
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.part", std::process::id()));
+        let part = path.with_file_name(name);
+        let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, path));
+        written.map_err(|error| {
+            // What is left of it is of no use; that it cannot be removed adds nothing to the error.
+            let _ = fs::remove_file(&part);
+            fault(error)
+        })
     }
 
     /// Checks the manifest against the modules and gives the file's bytes.

@@ -134,6 +134,29 @@ fn what_is_written_is_read() {
 }
 
 #[test]
+fn a_saved_set_replaces_the_file_and_leaves_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("default.tset");
+    let save = |path: &std::path::Path| {
+        let mut writer = SetWriter::new(manifest());
+        writer.add_module(ModuleKind::Ptx, PTX.as_bytes());
+        writer.add_module(ModuleKind::Cubin, CUBIN);
+        writer.save(path)
+    };
+    save(&path).unwrap();
+    let open = KernelSet::open(&path).unwrap();
+    save(&path).unwrap();
+    assert_eq!(open.ptx(0).unwrap(), PTX);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    let nowhere = save(&folder.path().join("none/default.tset")).unwrap_err();
+    assert!(
+        nowhere.to_string().contains("none/default.tset: "),
+        "{nowhere}"
+    );
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
 fn an_error_names_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let missing = KernelSet::open(folder.path().join("gone.tset")).unwrap_err();
