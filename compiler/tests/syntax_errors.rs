@@ -276,7 +276,7 @@ fn deep_nesting_is_an_error() {
         wrap(format!("let y: {};", "(f32, ".repeat(n))),
         wrap(format!("h({});", "g(}, ".repeat(n))),
         wrap(format!("h({});", "[a b, ".repeat(n))),
-        wrap(format!("{}", "put c { a(, ".repeat(n))),
+        wrap("put c { a(, ".repeat(n)),
     ];
     for text in &deep {
         let found = titles(text);
