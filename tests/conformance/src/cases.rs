@@ -470,8 +470,7 @@ fn compare(name: &str, t: &Tensor, want: &Want) -> Result<f64, String> {
             continue;
         }
         let share = (got - want).abs() / allowed;
-        // A NaN fails here.
-        if !(share <= 1.0) {
+        if share.is_nan() || share > 1.0 {
             return fail(&format!(" within {allowed:e}"));
         }
         worst = worst.max(share);

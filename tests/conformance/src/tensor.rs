@@ -110,9 +110,10 @@ impl Tensor {
 
     /// The first byte that is no element and has changed, as its distance in elements from the tensor's first.
     pub fn stray(&self, before: &Tensor) -> Option<i64> {
-        let mut at = 0;
+        let end = self.bytes.len();
         let rows = (0..self.rows().0).map(|i| self.row_bytes(i));
-        for range in rows.chain([self.bytes.len()..self.bytes.len()]) {
+        let mut at = 0;
+        for range in rows.chain(std::iter::once(end..end)) {
             if self.bytes[at..range.start] != before.bytes[at..range.start] {
                 let byte = (at..range.start)
                     .find(|&b| self.bytes[b] != before.bytes[b])
