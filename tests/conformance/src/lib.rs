@@ -7,7 +7,7 @@
 //! Invariants: a reference starts from the same narrow inputs as the kernel; outputs start as canaries and gaps hold NaN,
 //! so that what is unwritten, and what is read out of place, shows; a case is the same bits on every machine.
 
-mod backend;
+pub mod backend;
 mod cases;
 mod reference;
 mod tensor;
