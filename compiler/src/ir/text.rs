@@ -20,12 +20,14 @@
 //! the text, so that printing does not depend on how a body came about, and printing what was parsed gives the same
 //! text. Spans are not printed.
 
+mod parse;
 mod print;
 
+pub use parse::{ParseError, Parser};
 pub use print::Printer;
 pub(in crate::ir) use print::access;
 
-use super::Op;
+use super::{Op, ValueId};
 
 /// A level of the IR, implemented by its operation kinds.
 pub trait Dialect: Sized {
@@ -35,4 +37,9 @@ pub trait Dialect: Sized {
     fn print_op(op: &Op<Self>, out: &mut Printer<'_>);
 
     fn print_type(ty: &Self::Type, out: &mut Printer<'_>);
+
+    /// Reads what [`print_op`](Dialect::print_op) writes: the kind and the operands.
+    fn parse_op(p: &mut Parser<'_>) -> Result<(Self, Vec<ValueId>), ParseError>;
+
+    fn parse_type(p: &mut Parser<'_>) -> Result<Self::Type, ParseError>;
 }

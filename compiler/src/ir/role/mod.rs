@@ -8,9 +8,11 @@
 //! `reshape` and `slice` move nothing between threads; only `convert`, `reduce`, loads and stores may.
 
 mod ops;
+mod parse;
 mod print;
 
 pub use ops::*;
+pub use parse::parse;
 
 use std::sync::Arc;
 

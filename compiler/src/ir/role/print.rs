@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::{BufferId, Kernel, OpKind, Type};
+use super::{BufferId, Kernel, OpKind, Type, parse};
 use crate::ir::{
-    Op,
-    text::{Dialect, Printer},
+    Op, ValueId,
+    text::{Dialect, ParseError, Parser, Printer},
     tile::{access_path, access_rest, reduce_attributes},
 };
 
@@ -73,6 +73,14 @@ impl Dialect for OpKind {
             out.layout(layout);
         }
     }
+
+    fn parse_op(p: &mut Parser<'_>) -> Result<(OpKind, Vec<ValueId>), ParseError> {
+        parse::parse_op(p)
+    }
+
+    fn parse_type(p: &mut Parser<'_>) -> Result<Type, ParseError> {
+        parse::parse_type(p)
+    }
 }
 
 /// The textual form, which [`parse`](super::parse) reads back. Layouts stand in front, under short names.
@@ -91,7 +99,7 @@ impl fmt::Display for Kernel {
             }
             out.write("\n");
         }
-        write!(out, "  shared {}\n", self.shared_bytes);
+        writeln!(out, "  shared {}", self.shared_bytes);
         for role in &self.roles {
             out.write("role ");
             out.string(&role.name);

@@ -165,7 +165,7 @@ impl<'a> Printer<'a> {
         self.string(&header.name);
         self.write("\n");
         if !header.signature.dims.is_empty() {
-            write!(self, "  dims {}\n", header.signature.dims.join(", "));
+            writeln!(self, "  dims {}", header.signature.dims.join(", "));
         }
         for param in &header.signature.params {
             write!(
@@ -227,7 +227,7 @@ impl<'a> Printer<'a> {
             ("max_regs", schedule.max_regs),
         ] {
             if let Some(value) = value {
-                write!(self, "  {name} {value}\n");
+                writeln!(self, "  {name} {value}");
             }
         }
     }

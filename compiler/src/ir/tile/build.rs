@@ -299,7 +299,7 @@ pub fn loaded(elem: DType) -> DType {
 pub fn accessed(elem: DType, indices: &[Index]) -> Type {
     tile_or_scalar(
         loaded(elem),
-        indices.iter().filter_map(|i| i.len()).collect(),
+        indices.iter().filter_map(|i| i.extent()).collect(),
     )
 }
 

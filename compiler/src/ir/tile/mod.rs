@@ -5,11 +5,14 @@
 
 mod build;
 mod ops;
+mod parse;
 mod print;
 mod types;
 
 pub use build::*;
 pub use ops::*;
+pub use parse::parse;
+pub(in crate::ir) use parse::{parse_access_path, parse_cache, parse_reduce, parse_tile_op};
 pub(in crate::ir) use print::{access_path, access_rest, reduce_attributes};
 pub use types::*;
 

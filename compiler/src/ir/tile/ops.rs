@@ -91,7 +91,7 @@ impl Index {
     }
 
     /// The extent of the dimension that it leaves in the tile.
-    pub fn len(self) -> Option<u32> {
+    pub fn extent(self) -> Option<u32> {
         match self {
             Index::Scalar => None,
             Index::Range { len, .. } | Index::Whole { len } => Some(len),

@@ -2,10 +2,13 @@
 
 use std::fmt;
 
-use super::{BinaryOp, Cache, CompareOp, Constant, Index, Kernel, OpKind, ReduceOp, Type, UnaryOp};
+use super::{
+    BinaryOp, Cache, CompareOp, Constant, Index, Kernel, OpKind, ReduceOp, Type, UnaryOp,
+    parse_tile_op,
+};
 use crate::ir::{
     Op, ValueId,
-    text::{Dialect, Printer, access},
+    text::{Dialect, ParseError, Parser, Printer, access},
 };
 
 impl UnaryOp {
@@ -320,6 +323,15 @@ impl Dialect for OpKind {
 
     fn print_type(ty: &Type, out: &mut Printer<'_>) {
         ty.print(out);
+    }
+
+    fn parse_op(p: &mut Parser<'_>) -> Result<(OpKind, Vec<ValueId>), ParseError> {
+        let word = p.word("an operation")?;
+        parse_tile_op(word, p)
+    }
+
+    fn parse_type(p: &mut Parser<'_>) -> Result<Type, ParseError> {
+        Type::parse(p)
     }
 }
 
