@@ -11,9 +11,12 @@
 pub mod role;
 pub mod text;
 pub mod tile;
+mod verify;
 
 use cranelift_entity::{PrimaryMap, entity_impl};
 use tesserine_set::{Fact, Formula, Signature};
+
+pub use verify::VerifyError;
 
 use crate::span::Span;
 

@@ -10,9 +10,11 @@
 mod ops;
 mod parse;
 mod print;
+mod verify;
 
 pub use ops::*;
 pub use parse::parse;
+pub use verify::verify;
 
 use std::sync::Arc;
 

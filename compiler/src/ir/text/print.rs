@@ -240,6 +240,25 @@ impl<'a> Printer<'a> {
         self.write("\n");
     }
 
+    /// `op` without its regions, as it stands in the text of `body`.
+    pub(in crate::ir) fn one_line<K: Dialect>(
+        mut self,
+        body: &Body<K, K::Type>,
+        op: &Op<K>,
+    ) -> String {
+        self.body(body);
+        self.text.clear();
+        for (i, &result) in op.results.iter().enumerate() {
+            self.write(if i > 0 { ", " } else { "" });
+            self.value(result);
+        }
+        if !op.results.is_empty() {
+            self.write(" = ");
+        }
+        K::print_op(op, &mut self);
+        self.text
+    }
+
     fn define(&mut self, value: ValueId) {
         self.values.insert(value, self.next);
         self.next += 1;

@@ -8,6 +8,7 @@ mod ops;
 mod parse;
 mod print;
 mod types;
+mod verify;
 
 pub use build::*;
 pub use ops::*;
@@ -15,6 +16,8 @@ pub use parse::parse;
 pub(in crate::ir) use parse::{parse_access_path, parse_cache, parse_reduce, parse_tile_op};
 pub(in crate::ir) use print::{access_path, access_rest, reduce_attributes};
 pub use types::*;
+pub(in crate::ir) use verify::typing;
+pub use verify::verify;
 
 use super::{Body, Header};
 
