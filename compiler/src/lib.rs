@@ -2,6 +2,7 @@
 
 pub mod diagnostics;
 pub mod emit;
+pub mod interp;
 pub mod ir;
 pub mod layout;
 pub mod span;

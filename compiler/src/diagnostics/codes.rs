@@ -45,6 +45,12 @@ codes! {
     E0004: "a number that is too large",
     E0010: "parsed, but not yet compiled",
     E0610: "the target has no instruction for this",
+    E0801: "an assertion does not hold",
+    E0802: "a division by zero, or a loop without a positive step",
+    E0803: "data that is not as its view promises",
+    E0804: "an output of which not all was written",
+    E0805: "two blocks use one element, and one stores to it",
+    E0806: "a launch that does not fit its kernel",
 }
 
 /// The page of `code`, if there is such a code.

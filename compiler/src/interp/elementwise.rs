@@ -208,7 +208,7 @@ fn integers(op: BinaryOp, ty: DType, a: &[i64], b: &[i64]) -> Result<Vec<i64>, D
         BinaryOp::Sub => zip(a, b, |x, y| wrap(x.wrapping_sub(y))),
         BinaryOp::Mul | BinaryOp::MulExact => zip(a, b, |x, y| wrap(x.wrapping_mul(y))),
         BinaryOp::MulHi => zip(a, b, |x, y| {
-            wrap((number(x) * number(y) >> ty.bits()) as i64)
+            wrap((number(x).wrapping_mul(number(y)) >> ty.bits()) as i64)
         }),
         BinaryOp::Div => zip(a, b, |x, y| {
             let (x, y) = (number(x), number(y));
@@ -240,7 +240,8 @@ pub(super) fn compare(op: CompareOp, ty: DType, a: &Data, b: &Data) -> Data {
     fn all<T: Copy + PartialOrd>(op: CompareOp, a: &[T], b: &[T]) -> Vec<bool> {
         match op {
             CompareOp::Eq => zip(a, b, |x, y| x == y),
-            // Of two numbers: a comparison with NaN is false.
+            // Of two numbers: a comparison with NaN is false, this one too.
+            #[allow(clippy::double_comparisons)]
             CompareOp::Ne => zip(a, b, |x, y| x < y || x > y),
             CompareOp::Lt => zip(a, b, |x, y| x < y),
             CompareOp::Le => zip(a, b, |x, y| x <= y),
@@ -268,9 +269,8 @@ pub(super) fn fma(ty: DType, a: &Data, b: &Data, c: &Data) -> Data {
     if ty == DType::F64 {
         return Data::Float(terms.map(|((x, y), z)| x.mul_add(*y, *z)).collect());
     }
-    let single = |((x, y), z): ((&f64, &f64), &f64)| {
-        f64::from((*x as f32).mul_add(*y as f32, *z as f32))
-    };
+    let single =
+        |((x, y), z): ((&f64, &f64), &f64)| f64::from((*x as f32).mul_add(*y as f32, *z as f32));
     round_once(ty, terms.map(single).collect())
 }
 
@@ -351,12 +351,12 @@ pub(super) fn reduce(
         (ReduceOp::ArgMin, Data::Float(a)) => Data::Int(arg(a, axis, inner, |best, x| {
             x < best || best.is_nan() && !x.is_nan()
         })),
-        (ReduceOp::ArgMax, Data::Int(a)) => Data::Int(arg(a, axis, inner, |best, x| {
-            key(ty, x) > key(ty, best)
-        })),
-        (ReduceOp::ArgMin, Data::Int(a)) => Data::Int(arg(a, axis, inner, |best, x| {
-            key(ty, x) < key(ty, best)
-        })),
+        (ReduceOp::ArgMax, Data::Int(a)) => {
+            Data::Int(arg(a, axis, inner, |best, x| key(ty, x) > key(ty, best)))
+        }
+        (ReduceOp::ArgMin, Data::Int(a)) => {
+            Data::Int(arg(a, axis, inner, |best, x| key(ty, x) < key(ty, best)))
+        }
         _ => mismatch(),
     }
 }
@@ -439,7 +439,9 @@ mod tests {
     fn f32_arithmetic_is_that_of_f32() {
         let mut state = 1u64;
         let mut random = || {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             f32::from_bits((state >> 32) as u32)
         };
         for _ in 0..20_000 {
@@ -481,7 +483,10 @@ mod tests {
     fn shifts_by_the_width_or_more() {
         let op = |op, ty, a, b| binary(op, ty, &ints(&[a]), &ints(&[b])).unwrap();
         assert_eq!(op(BinaryOp::Shl, DType::I32, 1, 32), ints(&[0]));
-        assert_eq!(op(BinaryOp::Shl, DType::I32, 1, 31), ints(&[i32::MIN.into()]));
+        assert_eq!(
+            op(BinaryOp::Shl, DType::I32, 1, 31),
+            ints(&[i32::MIN.into()])
+        );
         assert_eq!(op(BinaryOp::Shr, DType::I32, -5, 40), ints(&[-1]));
         assert_eq!(op(BinaryOp::Shr, DType::U32, 5, 40), ints(&[0]));
         assert_eq!(op(BinaryOp::Shr, DType::U64, -1, 63), ints(&[1]));
@@ -491,19 +496,31 @@ mod tests {
 
     #[test]
     fn bits_of_narrow_integers() {
-        assert_eq!(unary(UnaryOp::Popcount, DType::I8, &ints(&[-1])), ints(&[8]));
+        assert_eq!(
+            unary(UnaryOp::Popcount, DType::I8, &ints(&[-1])),
+            ints(&[8])
+        );
         assert_eq!(unary(UnaryOp::Clz, DType::I16, &ints(&[1])), ints(&[15]));
         assert_eq!(unary(UnaryOp::Clz, DType::U64, &ints(&[-1])), ints(&[0]));
         assert_eq!(unary(UnaryOp::Not, DType::U8, &ints(&[0])), ints(&[255]));
-        assert_eq!(unary(UnaryOp::Abs, DType::I8, &ints(&[-128])), ints(&[-128]));
+        assert_eq!(
+            unary(UnaryOp::Abs, DType::I8, &ints(&[-128])),
+            ints(&[-128])
+        );
     }
 
     #[test]
     fn nan_in_max_comparisons_and_argmax() {
         let nan = f64::NAN;
         let (a, b) = (floats(&[nan, 1.0, -0.0]), floats(&[2.0, nan, 0.0]));
-        assert_eq!(binary(BinaryOp::Max, DType::F32, &a, &b), Ok(floats(&[2.0, 1.0, 0.0])));
-        assert_eq!(binary(BinaryOp::Min, DType::F32, &a, &b), Ok(floats(&[2.0, 1.0, -0.0])));
+        assert_eq!(
+            binary(BinaryOp::Max, DType::F32, &a, &b),
+            Ok(floats(&[2.0, 1.0, 0.0]))
+        );
+        assert_eq!(
+            binary(BinaryOp::Min, DType::F32, &a, &b),
+            Ok(floats(&[2.0, 1.0, -0.0]))
+        );
         for op in CompareOp::ALL {
             assert_eq!(
                 compare(op, DType::F32, &floats(&[nan]), &floats(&[1.0])),
@@ -521,7 +538,14 @@ mod tests {
     fn sums_are_rounded_once() {
         let mut values = vec![1e-8; 1 << 12];
         values[0] = 1.0;
-        let sum = reduce(ReduceOp::Sum, DType::F32, DType::F32, &floats(&values), 1 << 12, 1);
+        let sum = reduce(
+            ReduceOp::Sum,
+            DType::F32,
+            DType::F32,
+            &floats(&values),
+            1 << 12,
+            1,
+        );
         assert_eq!(sum, floats(&[f64::from((1.0 + 4095.0 * 1e-8) as f32)]));
         // Over the middle of [2, 3, 2].
         let x = ints(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);

@@ -321,7 +321,13 @@ mod tests {
             DType::E4m3 | DType::Ue4m3 => (4, 3, 7),
             DType::E5m2 => (5, 2, 15),
             DType::E2m1 => (2, 1, 1),
-            _ => return if code == 255 { f64::NAN } else { 2f64.powi(code as i32 - 127) },
+            _ => {
+                return if code == 255 {
+                    f64::NAN
+                } else {
+                    2f64.powi(code as i32 - 127)
+                };
+            }
         };
         let field = (code >> m) % (1 << e);
         let fraction = (code % (1 << m)) as f64 / f64::from(1 << m);
@@ -329,7 +335,11 @@ mod tests {
         let ieee = matches!(ty, DType::F16 | DType::Bf16 | DType::E5m2);
         let e4m3_nan = matches!(ty, DType::E4m3 | DType::Ue4m3) && code & 0x7f == 0x7f;
         let magnitude = if ieee && field == (1 << e) - 1 {
-            if fraction == 0.0 { f64::INFINITY } else { f64::NAN }
+            if fraction == 0.0 {
+                f64::INFINITY
+            } else {
+                f64::NAN
+            }
         } else if e4m3_nan {
             f64::NAN
         } else if field == 0 {
@@ -358,9 +368,17 @@ mod tests {
                     continue;
                 }
                 // The sign bit of ue4m3 means nothing and is not written.
-                let canonical = if ty == DType::Ue4m3 { code & 0x7f } else { code };
+                let canonical = if ty == DType::Ue4m3 {
+                    code & 0x7f
+                } else {
+                    code
+                };
                 assert_eq!(encode(ty, value), canonical, "{ty} {code:#x}");
-                assert_eq!(round_to(ty, value).to_bits(), value.to_bits(), "{ty} {code:#x}");
+                assert_eq!(
+                    round_to(ty, value).to_bits(),
+                    value.to_bits(),
+                    "{ty} {code:#x}"
+                );
                 assert!(is_value(ty, value));
             }
         }
@@ -401,7 +419,11 @@ mod tests {
                 // The step beyond the largest finite value decides between it and infinity.
                 let step = below.0 - ladder[i - 2].0;
                 let half_way = below.0 + step / 2.0;
-                return if value >= half_way { f64::INFINITY } else { below.0 };
+                return if value >= half_way {
+                    f64::INFINITY
+                } else {
+                    below.0
+                };
             }
             return below.0;
         };
@@ -434,7 +456,14 @@ mod tests {
             }
             let (last, before) = (ladder[ladder.len() - 1].0, ladder[ladder.len() - 2].0);
             let edge = last + (last - before) / 2.0;
-            probes.extend([last, last.next_up(), edge, edge.next_down(), edge.next_up(), 2.0 * last]);
+            probes.extend([
+                last,
+                last.next_up(),
+                edge,
+                edge.next_down(),
+                edge.next_up(),
+                2.0 * last,
+            ]);
             for value in probes {
                 if value <= 0.0 {
                     continue;
@@ -476,7 +505,15 @@ mod tests {
         assert_eq!(round_to(DType::Ue8m0, 0.0), 2f64.powi(-127));
         assert_eq!(round_to(DType::Ue8m0, 1.0), 1.0);
         assert_eq!(round_to(DType::Ue8m0, 1.1), 2.0);
-        for ty in [DType::F32, DType::F16, DType::Bf16, DType::E4m3, DType::E5m2, DType::Ue4m3, DType::Ue8m0] {
+        for ty in [
+            DType::F32,
+            DType::F16,
+            DType::Bf16,
+            DType::E4m3,
+            DType::E5m2,
+            DType::Ue4m3,
+            DType::Ue8m0,
+        ] {
             assert!(round_to(ty, f64::NAN).is_nan(), "{ty}");
             assert!(decode(ty, encode(ty, f64::NAN)).is_nan(), "{ty}");
         }
@@ -497,7 +534,10 @@ mod tests {
         assert_eq!(from_int(DType::F16, 1 << 40), f64::INFINITY);
         // Beyond f64's precision and just above the middle of two bf16 values.
         let value = (1i128 << 62) + (1 << 54) + 1;
-        assert_eq!(from_int(DType::Bf16, value), 2f64.powi(62) * (1.0 + 2f64.powi(-7)));
+        assert_eq!(
+            from_int(DType::Bf16, value),
+            2f64.powi(62) * (1.0 + 2f64.powi(-7))
+        );
         assert_eq!(from_int(DType::Bf16, value - 1), 2f64.powi(62));
     }
 }

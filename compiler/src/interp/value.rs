@@ -16,9 +16,10 @@ pub enum Data {
 }
 
 /// A value of the IR. Tiles are immutable and shared.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) enum Value {
     /// Not computed yet.
+    #[default]
     Unset,
     Data(Rc<Data>),
     /// Parameter of that index.

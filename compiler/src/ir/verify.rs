@@ -217,7 +217,9 @@ impl<'a, K: Verifiable> Checker<'a, K> {
                         .map(|p| &p.kind)
                     {
                         Some(ParamKind::View(_)) => Ok(()),
-                        _ => Err(format!("`aligned` needs a view, and parameter {param} is none")),
+                        _ => Err(format!(
+                            "`aligned` needs a view, and parameter {param} is none"
+                        )),
                     }
                 }
             });

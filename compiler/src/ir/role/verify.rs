@@ -112,12 +112,7 @@ impl Verifiable for OpKind {
     }
 }
 
-fn check(
-    kernel: &Kernel,
-    role: &Role,
-    op: &Op<OpKind>,
-    with_layout: &mut Option<bool>,
-) -> Finding {
+fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option<bool>) -> Finding {
     let body = &role.body;
     let arguments = op.regions.iter().flat_map(|&r| &body.regions[r].args);
     for &value in op.results.iter().chain(arguments) {
@@ -147,7 +142,9 @@ fn check(
     };
     match &op.kind {
         OpKind::Tile(kind) => match kind {
-            tile::OpKind::Load { .. } | tile::OpKind::Store { .. } | tile::OpKind::Reduce { .. } => {
+            tile::OpKind::Load { .. }
+            | tile::OpKind::Store { .. }
+            | tile::OpKind::Reduce { .. } => {
                 return Err("has a form of its own at this level".into());
             }
             tile::OpKind::Unary(_)

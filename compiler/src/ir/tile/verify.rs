@@ -99,12 +99,16 @@ fn check<K: Verifiable>(checker: &Checker<'_, K>, kind: &OpKind, op: &Op<K>) -> 
         | OpKind::Reduce { .. } => (1, 1, 0),
         OpKind::Binary(_) | OpKind::Compare(_) => (2, 1, 0),
         OpKind::Fma | OpKind::Select => (3, 1, 0),
-        OpKind::Load { indices, .. } => {
-            (2 + indices.iter().map(|i| i.operands()).sum::<usize>(), 1, 0)
-        }
-        OpKind::Store { indices, .. } => {
-            (2 + indices.iter().map(|i| i.operands()).sum::<usize>(), 0, 0)
-        }
+        OpKind::Load { indices, .. } => (
+            2 + indices.iter().map(|i| i.operands()).sum::<usize>(),
+            1,
+            0,
+        ),
+        OpKind::Store { indices, .. } => (
+            2 + indices.iter().map(|i| i.operands()).sum::<usize>(),
+            0,
+            0,
+        ),
         OpKind::If => (1, variable, 2),
         OpKind::For { .. } => (variable, variable, 1),
         OpKind::While => (variable, variable, 2),
@@ -413,11 +417,7 @@ fn same(found: &Type, expected: &Type) -> Finding {
     Ok(())
 }
 
-fn types<'t>(
-    what: &str,
-    found: impl Iterator<Item = &'t Type>,
-    expected: &[&Type],
-) -> Finding {
+fn types<'t>(what: &str, found: impl Iterator<Item = &'t Type>, expected: &[&Type]) -> Finding {
     let list = |types: &[&Type]| {
         let texts: Vec<String> = types.iter().map(|t| t.to_string()).collect();
         format!("({})", texts.join(", "))

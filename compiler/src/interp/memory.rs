@@ -1,0 +1,482 @@
+//! Tensors, and how a view's slices read and write them.
+//!
+//! Invariants: every element that shape and strides reach lies in the data; an access outside the view reads the pad
+//! and stores nothing, whatever the indices are; of an output every element knows which block stored it.
+
+use tesserine_set::{Access, DType};
+
+use super::{floats, value::Data};
+use crate::ir::tile::Index;
+
+/// An n-d array in memory, with what has been stored to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    pub dtype: DType,
+    pub shape: Vec<usize>,
+    /// In elements, one a dimension.
+    pub strides: Vec<usize>,
+    /// Packed types from the low bits of each byte up, all others little-endian.
+    pub data: Vec<u8>,
+    /// For each element, row-major, whether a kernel has stored to it; `None` if nobody asks. A launch asks for its `out`
+    /// views.
+    pub written: Option<Vec<bool>>,
+}
+
+/// Why bytes, shape and strides make no tensor.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TensorError {
+    #[error("{shape} dimensions and {strides} strides")]
+    Strides { shape: usize, strides: usize },
+    #[error("shape {shape:?} of {dtype} needs {needed} bytes, and there are {bytes}")]
+    TooShort {
+        dtype: DType,
+        shape: Vec<usize>,
+        needed: usize,
+        bytes: usize,
+    },
+    #[error("shape {shape:?} of {dtype} is too large")]
+    TooLarge { dtype: DType, shape: Vec<usize> },
+}
+
+impl Tensor {
+    /// Row-major, of `data`.
+    pub fn from_bytes(
+        dtype: DType,
+        shape: Vec<usize>,
+        data: Vec<u8>,
+    ) -> Result<Tensor, TensorError> {
+        let strides = contiguous(dtype, &shape)?;
+        Tensor::strided(dtype, shape, strides, data)
+    }
+
+    /// With strides in elements. Elements may share memory, but not in what is stored to.
+    pub fn strided(
+        dtype: DType,
+        shape: Vec<usize>,
+        strides: Vec<usize>,
+        data: Vec<u8>,
+    ) -> Result<Tensor, TensorError> {
+        if shape.len() != strides.len() {
+            return Err(TensorError::Strides {
+                shape: shape.len(),
+                strides: strides.len(),
+            });
+        }
+        // Also finds a number of elements that does not fit.
+        contiguous(dtype, &shape)?;
+        let too_large = || TensorError::TooLarge {
+            dtype,
+            shape: shape.clone(),
+        };
+        let mut elements = usize::from(!shape.contains(&0));
+        if elements != 0 {
+            for (&extent, &stride) in shape.iter().zip(&strides) {
+                let reach = (extent - 1).checked_mul(stride).ok_or_else(too_large)?;
+                elements = elements.checked_add(reach).ok_or_else(too_large)?;
+            }
+        }
+        let bits = elements
+            .checked_mul(dtype.bits() as usize)
+            .ok_or_else(too_large)?;
+        let needed = bits.div_ceil(8);
+        if data.len() < needed {
+            return Err(TensorError::TooShort {
+                dtype,
+                shape,
+                needed,
+                bytes: data.len(),
+            });
+        }
+        Ok(Tensor {
+            dtype,
+            shape,
+            strides,
+            data,
+            written: None,
+        })
+    }
+
+    /// Row-major, all bits 0.
+    pub fn zeros(dtype: DType, shape: Vec<usize>) -> Result<Tensor, TensorError> {
+        let strides = contiguous(dtype, &shape)?;
+        let elements: usize = shape.iter().product();
+        let bytes = (elements * dtype.bits() as usize).div_ceil(8);
+        Tensor::strided(dtype, shape, strides, vec![0; bytes])
+    }
+
+    /// Row-major, of floats (rounded to `dtype`), integers (wrapped) or bools (other than 0), as `dtype` is.
+    pub fn from_f64(
+        dtype: DType,
+        shape: Vec<usize>,
+        values: &[f64],
+    ) -> Result<Tensor, TensorError> {
+        let mut tensor = Tensor::zeros(dtype, shape)?;
+        let elements = tensor.elements();
+        if values.len() < elements {
+            return Err(TensorError::TooShort {
+                dtype,
+                shape: tensor.shape,
+                needed: elements,
+                bytes: values.len(),
+            });
+        }
+        for (i, &value) in values[..elements].iter().enumerate() {
+            let code = if dtype.is_float() {
+                floats::encode(dtype, value)
+            } else if dtype.is_int() && dtype != DType::U1 {
+                floats::to_int(DType::I64, value) as u64
+            } else {
+                u64::from(value != 0.0)
+            };
+            tensor.set_code(i, code);
+        }
+        Ok(tensor)
+    }
+
+    /// All elements, row-major, as floats; integers of 64 bits are rounded.
+    pub fn to_f64(&self) -> Vec<f64> {
+        let value = |code: u64| {
+            if self.dtype.is_float() {
+                floats::decode(self.dtype, code)
+            } else if self.dtype == DType::U64 {
+                code as f64
+            } else if self.dtype.is_int() {
+                floats::wrap(self.dtype, code as i64) as f64
+            } else {
+                f64::from(code != 0)
+            }
+        };
+        self.offsets().map(|at| value(self.code(at))).collect()
+    }
+
+    /// All elements, row-major, as codes of their type: the bits that memory holds.
+    pub fn to_codes(&self) -> Vec<u64> {
+        self.offsets().map(|at| self.code(at)).collect()
+    }
+
+    /// How many elements the shape has.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Where each element lies, row-major, in elements.
+    fn offsets(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.elements()).map(|mut i| {
+            let mut at = 0;
+            for (&extent, &stride) in self.shape.iter().zip(&self.strides).rev() {
+                at += i % extent * stride;
+                i /= extent;
+            }
+            at
+        })
+    }
+
+    /// The bits of the element at `at`.
+    fn code(&self, at: usize) -> u64 {
+        match self.dtype.bits() {
+            64 => u64::from_le_bytes(self.bytes(at)),
+            32 => u32::from_le_bytes(self.bytes(at)).into(),
+            16 => u16::from_le_bytes(self.bytes(at)).into(),
+            8 => self.data[at].into(),
+            bits => {
+                let bit = at * bits as usize;
+                u64::from(self.data[bit / 8] >> (bit % 8)) & ((1 << bits) - 1)
+            }
+        }
+    }
+
+    fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(&self.data[at * N..(at + 1) * N]);
+        bytes
+    }
+
+    fn set_code(&mut self, at: usize, code: u64) {
+        let bits = self.dtype.bits() as usize;
+        if bits >= 8 {
+            let n = bits / 8;
+            self.data[at * n..(at + 1) * n].copy_from_slice(&code.to_le_bytes()[..n]);
+        } else {
+            let bit = at * bits;
+            let mask = ((1u8 << bits) - 1) << (bit % 8);
+            let byte = &mut self.data[bit / 8];
+            *byte = *byte & !mask | (code as u8) << (bit % 8) & mask;
+        }
+    }
+
+    fn read(&self, at: usize, stride: usize, count: usize, out: &mut Row<'_>) {
+        let places = (0..count).map(|i| at + i * stride);
+        match out {
+            Row::Float(out) => match self.dtype {
+                DType::F32 | DType::Tf32 => places.zip(out.iter_mut()).for_each(|(at, x)| {
+                    *x = f32::from_le_bytes(self.bytes(at)).into();
+                }),
+                DType::Bf16 => places.zip(out.iter_mut()).for_each(|(at, x)| {
+                    let bits = u32::from(u16::from_le_bytes(self.bytes(at))) << 16;
+                    *x = f32::from_bits(bits).into();
+                }),
+                dtype => places.zip(out.iter_mut()).for_each(|(at, x)| {
+                    *x = floats::decode(dtype, self.code(at));
+                }),
+            },
+            Row::Int(out) => places.zip(out.iter_mut()).for_each(|(at, x)| {
+                *x = floats::wrap(self.dtype, self.code(at) as i64);
+            }),
+            Row::Bool(out) => places.zip(out.iter_mut()).for_each(|(at, x)| {
+                *x = self.code(at) != 0;
+            }),
+        }
+    }
+
+    fn write(&mut self, at: usize, stride: usize, values: &Data, from: usize, count: usize) {
+        match (self.dtype, values) {
+            (DType::F32 | DType::Tf32, Data::Float(values)) => {
+                for (i, &x) in values[from..from + count].iter().enumerate() {
+                    let at = (at + i * stride) * 4;
+                    self.data[at..at + 4].copy_from_slice(&(x as f32).to_le_bytes());
+                }
+            }
+            (DType::Bf16, Data::Float(values)) => {
+                for (i, &x) in values[from..from + count].iter().enumerate() {
+                    let at = (at + i * stride) * 2;
+                    // The value is one of bf16, so that its f32 ends in zeros.
+                    let code = ((x as f32).to_bits() >> 16) as u16;
+                    self.data[at..at + 2].copy_from_slice(&code.to_le_bytes());
+                }
+            }
+            _ => {
+                for i in 0..count {
+                    self.set_code(at + i * stride, values.code(from + i, self.dtype));
+                }
+            }
+        }
+    }
+}
+
+/// Row-major strides, if the number of bits fits.
+fn contiguous(dtype: DType, shape: &[usize]) -> Result<Vec<usize>, TensorError> {
+    let mut strides = vec![1usize; shape.len()];
+    let mut elements = 1usize;
+    for (d, &extent) in shape.iter().enumerate().rev() {
+        strides[d] = elements;
+        elements = elements
+            .checked_mul(extent.max(1))
+            .filter(|&n| n <= isize::MAX as usize / 64)
+            .ok_or_else(|| TensorError::TooLarge {
+                dtype,
+                shape: shape.to_vec(),
+            })?;
+    }
+    Ok(strides)
+}
+
+/// Part of a row of elements that is being read.
+enum Row<'a> {
+    Float(&'a mut [f64]),
+    Int(&'a mut [i64]),
+    Bool(&'a mut [bool]),
+}
+
+/// One dimension of a slice: element `k` of `lo..hi` of the tile is element `start + k` of the view.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    len: usize,
+    lo: usize,
+    hi: usize,
+    stride: usize,
+    /// Row-major stride of the view, to number its elements.
+    logical: usize,
+}
+
+/// A slice of a view: which elements of it exist, and where.
+#[derive(Debug)]
+pub(super) struct Window {
+    axes: Vec<Axis>,
+    /// Of the element at every `lo`.
+    base: usize,
+    base_logical: usize,
+    /// Nothing of the slice exists.
+    empty: bool,
+}
+
+impl Window {
+    /// `operands`: those of `indices`.
+    pub fn new(tensor: &Tensor, indices: &[Index], operands: &[i64]) -> Window {
+        let mut operands = operands.iter().copied();
+        let mut next = || operands.next().unwrap_or(0);
+        let mut window = Window {
+            axes: Vec::new(),
+            base: 0,
+            base_logical: 0,
+            empty: false,
+        };
+        let mut logical = vec![1; tensor.shape.len()];
+        for d in (1..logical.len()).rev() {
+            logical[d - 1] = logical[d] * tensor.shape[d];
+        }
+        for (d, &index) in indices.iter().enumerate() {
+            let extent = tensor.shape[d] as i128;
+            let (start, len, limit) = match index {
+                Index::Scalar => (i128::from(next()), 1, extent),
+                Index::Whole { len } => (0, len, extent),
+                Index::Range { len, until } => {
+                    let start = i128::from(next());
+                    let limit = if until {
+                        extent.min(i128::from(next()))
+                    } else {
+                        extent
+                    };
+                    (start, len, limit)
+                }
+            };
+            let len = i128::from(len);
+            let lo = (-start).clamp(0, len);
+            let hi = (limit - start).clamp(lo, len);
+            if lo == hi {
+                window.empty = true;
+            } else {
+                let first = (start + lo) as usize;
+                window.base += first * tensor.strides[d];
+                window.base_logical += first * logical[d];
+            }
+            if index.extent().is_some() {
+                window.axes.push(Axis {
+                    len: len as usize,
+                    lo: lo as usize,
+                    hi: hi as usize,
+                    stride: tensor.strides[d],
+                    logical: logical[d],
+                });
+            }
+        }
+        window
+    }
+
+    /// Elements of the tile.
+    fn elements(&self) -> usize {
+        self.axes.iter().map(|a| a.len).product()
+    }
+
+    /// Calls `f` for each run of elements along the last dimension with: the place in the tile, the place in memory, the
+    /// number of the element in the view; then come the strides of memory and numbers, and the length, of all runs.
+    fn runs(&self, mut f: impl FnMut([usize; 3], usize, usize, usize)) {
+        if self.empty {
+            return;
+        }
+        let scalar = Axis {
+            len: 1,
+            lo: 0,
+            hi: 1,
+            stride: 1,
+            logical: 1,
+        };
+        let (&last, outer) = self.axes.split_last().unwrap_or((&scalar, &[]));
+        let rows: usize = outer.iter().map(|a| a.hi - a.lo).product();
+        let mut tile_strides = vec![last.len; outer.len()];
+        for d in (1..outer.len()).rev() {
+            tile_strides[d - 1] = tile_strides[d] * outer[d].len;
+        }
+        for row in 0..rows {
+            let mut rest = row;
+            let mut at = [last.lo, self.base, self.base_logical];
+            for (axis, tile_stride) in outer.iter().zip(&tile_strides).rev() {
+                let k = rest % (axis.hi - axis.lo);
+                rest /= axis.hi - axis.lo;
+                at[0] += (axis.lo + k) * tile_stride;
+                at[1] += k * axis.stride;
+                at[2] += k * axis.logical;
+            }
+            f(at, last.stride, last.logical, last.hi - last.lo);
+        }
+    }
+}
+
+/// An element that two blocks use in a way that no order between them is defined for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Conflict {
+    /// Its number in the view, row-major.
+    pub element: usize,
+}
+
+/// A tensor while a kernel runs, with who touched each element: 0 for nobody, else the block's number + 1.
+pub(super) struct Memory {
+    pub tensor: Tensor,
+    writers: Vec<u32>,
+    /// [`MANY`] for several blocks. Only for views that are both read and stored to.
+    readers: Vec<u32>,
+}
+
+const MANY: u32 = u32::MAX;
+
+impl Memory {
+    pub fn new(tensor: Tensor, access: Access) -> Memory {
+        let tracked = |on: bool| vec![0; if on { tensor.elements() } else { 0 }];
+        Memory {
+            writers: tracked(access != Access::Read),
+            readers: tracked(access == Access::ReadWrite),
+            tensor,
+        }
+    }
+
+    /// Reads a slice. `pad`: the one element that everything outside reads as.
+    pub fn load(&mut self, window: &Window, pad: &Data, block: u32) -> Result<Data, Conflict> {
+        let mut data = pad.splat(window.elements());
+        let mut conflict = None;
+        let (tensor, writers, readers) = (&self.tensor, &self.writers, &mut self.readers);
+        window.runs(|[tile, at, number], stride, logical, count| {
+            let range = tile..tile + count;
+            let mut row = match &mut data {
+                Data::Float(v) => Row::Float(&mut v[range]),
+                Data::Int(v) => Row::Int(&mut v[range]),
+                Data::Bool(v) => Row::Bool(&mut v[range]),
+            };
+            tensor.read(at, stride, count, &mut row);
+            if readers.is_empty() {
+                return;
+            }
+            for element in (0..count).map(|i| number + i * logical) {
+                if writers[element] != 0 && writers[element] != block + 1 {
+                    conflict.get_or_insert(Conflict { element });
+                }
+                let reader = &mut readers[element];
+                *reader = match *reader {
+                    0 => block + 1,
+                    other if other == block + 1 => other,
+                    _ => MANY,
+                };
+            }
+        });
+        conflict.map_or(Ok(data), Err)
+    }
+
+    /// Writes a slice.
+    pub fn store(&mut self, window: &Window, values: &Data, block: u32) -> Result<(), Conflict> {
+        let mut conflict = None;
+        let Memory {
+            tensor,
+            writers,
+            readers,
+        } = self;
+        window.runs(|[tile, at, number], stride, logical, count| {
+            tensor.write(at, stride, values, tile, count);
+            for element in (0..count).map(|i| number + i * logical) {
+                let other = |user: u32| user != 0 && user != block + 1;
+                if other(writers[element]) || readers.get(element).is_some_and(|&r| other(r)) {
+                    conflict.get_or_insert(Conflict { element });
+                }
+                writers[element] = block + 1;
+            }
+        });
+        conflict.map_or(Ok(()), Err)
+    }
+
+    /// The tensor, whose `written` now also counts what was stored here.
+    pub fn finish(mut self) -> Tensor {
+        if let Some(written) = &mut self.tensor.written {
+            for (written, &writer) in written.iter_mut().zip(&self.writers) {
+                *written |= writer != 0;
+            }
+        }
+        self.tensor
+    }
+}

@@ -1,0 +1,329 @@
+//! Running the body of a tile kernel, block after block.
+
+use std::rc::Rc;
+
+use cranelift_entity::SecondaryMap;
+use tesserine_set::DType;
+
+use super::{
+    Fault, elementwise,
+    floats::wrap,
+    memory::{Memory, Window},
+    value::{Data, Value, row_major},
+};
+use crate::{
+    ir::{
+        RegionId, ValueId,
+        tile::{Constant, Index, Kernel, OpKind, TileBody},
+    },
+    span::Span,
+};
+
+/// One kernel on one launch's arguments.
+pub(super) struct Machine<'k> {
+    body: &'k TileBody,
+    dims: &'k [i64],
+    /// By parameter: the memory of a view that was given.
+    pub memories: Vec<Option<Memory>>,
+    /// By parameter: the value of a scalar.
+    scalars: Vec<Option<Rc<Data>>>,
+    values: SecondaryMap<ValueId, Value>,
+    /// The block that runs: its indices, and its number in row-major order.
+    indices: Vec<i64>,
+    block: u32,
+}
+
+/// What is wrong in a block, and in which operation.
+pub(super) type Stop = (Fault, Span);
+
+impl<'k> Machine<'k> {
+    pub fn new(
+        kernel: &'k Kernel,
+        dims: &'k [i64],
+        memories: Vec<Option<Memory>>,
+        scalars: Vec<Option<Data>>,
+    ) -> Machine<'k> {
+        Machine {
+            body: &kernel.body,
+            dims,
+            memories,
+            scalars: scalars.into_iter().map(|s| s.map(Rc::new)).collect(),
+            values: SecondaryMap::with_capacity(kernel.body.values.len()),
+            indices: Vec::new(),
+            block: 0,
+        }
+    }
+
+    /// Runs one block.
+    pub fn block(&mut self, number: u32, indices: &[i64]) -> Result<(), Stop> {
+        self.block = number;
+        self.indices = indices.to_vec();
+        self.region(self.body.root)
+    }
+
+    fn data(&self, value: ValueId) -> &Rc<Data> {
+        match &self.values[value] {
+            Value::Data(data) => data,
+            _ => panic!("{value} is no scalar or tile that has been computed"),
+        }
+    }
+
+    fn int(&self, value: ValueId) -> i64 {
+        match **self.data(value) {
+            Data::Int(ref v) => v[0],
+            _ => panic!("{value} is no integer"),
+        }
+    }
+
+    fn bool(&self, value: ValueId) -> bool {
+        match **self.data(value) {
+            Data::Bool(ref v) => v[0],
+            _ => panic!("{value} is no bool"),
+        }
+    }
+
+    fn set(&mut self, value: ValueId, data: Data) {
+        self.values[value] = Value::Data(Rc::new(data));
+    }
+
+    /// Copies `from` to `to`, all read before the first is written.
+    fn pass(&mut self, from: &[ValueId], to: &[ValueId]) {
+        let values: Vec<Value> = from.iter().map(|&v| self.values[v].clone()).collect();
+        for (&to, value) in to.iter().zip(values) {
+            self.values[to] = value;
+        }
+    }
+
+    /// What the terminator of `region` yields.
+    fn yields(&self, region: RegionId) -> &'k [ValueId] {
+        let last = self.body.regions[region].ops.last();
+        last.map_or(&[], |&op| &self.body.ops[op].operands)
+    }
+
+    fn region(&mut self, region: RegionId) -> Result<(), Stop> {
+        let body = self.body;
+        for &op in &body.regions[region].ops {
+            self.op(op).map_err(|stop| match stop {
+                Inner::Here(fault) => (fault, body.ops[op].span),
+                Inner::Nested(stop) => stop,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn op(&mut self, op: crate::ir::OpId) -> Result<(), Inner> {
+        let body = self.body;
+        let op = &body.ops[op];
+        let operands = &op.operands;
+        let elem = |v: ValueId| body.ty(v).elem();
+        let shape = |v: ValueId| body.ty(v).shape();
+        let result = match &op.kind {
+            OpKind::Constant(constant) => match *constant {
+                Constant::Int(value, _) => Data::Int(vec![value]),
+                Constant::Float(value, _) => Data::Float(vec![value]),
+                Constant::Bool(value) => Data::Bool(vec![value]),
+            },
+            OpKind::Param(index) => {
+                let index = *index as usize;
+                self.values[op.results[0]] = match &self.scalars[index] {
+                    Some(scalar) => Value::Data(scalar.clone()),
+                    None => Value::View(index),
+                };
+                return Ok(());
+            }
+            OpKind::Dim(index) => Data::Int(vec![self.dims[*index as usize]]),
+            OpKind::GridIndex(index) => Data::Int(vec![self.indices[*index as usize]]),
+            OpKind::Unary(unary) => {
+                elementwise::unary(*unary, elem(operands[0]), self.data(operands[0]))
+            }
+            OpKind::Binary(binary) => {
+                let (a, b) = (self.data(operands[0]), self.data(operands[1]));
+                elementwise::binary(*binary, elem(operands[0]), a, b)
+                    .map_err(|_| Fault::DivisionByZero)?
+            }
+            OpKind::Compare(compare) => {
+                let (a, b) = (self.data(operands[0]), self.data(operands[1]));
+                elementwise::compare(*compare, elem(operands[0]), a, b)
+            }
+            OpKind::Fma => {
+                let [a, b, c] = [0, 1, 2].map(|i| self.data(operands[i]));
+                elementwise::fma(elem(operands[0]), a, b, c)
+            }
+            OpKind::Select => {
+                let [c, a, b] = [0, 1, 2].map(|i| self.data(operands[i]));
+                elementwise::select(c, a, b)
+            }
+            OpKind::Cast => elementwise::cast(
+                elem(operands[0]),
+                elem(op.results[0]),
+                self.data(operands[0]),
+            ),
+            OpKind::Bitcast => elementwise::bitcast(
+                elem(operands[0]),
+                elem(op.results[0]),
+                self.data(operands[0]),
+            ),
+            OpKind::Broadcast => {
+                let (from, to) = (shape(operands[0]), shape(op.results[0]));
+                let mut strides = vec![0; to.len()];
+                let lead = to.len() - from.len();
+                for (d, stride) in row_major(from).into_iter().enumerate() {
+                    if from[d] != 1 {
+                        strides[lead + d] = stride;
+                    }
+                }
+                self.data(operands[0]).gather(0, to, &strides)
+            }
+            OpKind::Reshape => {
+                self.pass(&operands[..1], &op.results);
+                return Ok(());
+            }
+            OpKind::Permute(perm) => {
+                let from = row_major(shape(operands[0]));
+                let strides: Vec<usize> = perm.iter().map(|&p| from[p as usize]).collect();
+                self.data(operands[0])
+                    .gather(0, shape(op.results[0]), &strides)
+            }
+            OpKind::Slice(offsets) => {
+                let strides = row_major(shape(operands[0]));
+                let base = strides.iter().zip(offsets).map(|(s, &o)| s * o as usize);
+                self.data(operands[0])
+                    .gather(base.sum(), shape(op.results[0]), &strides)
+            }
+            OpKind::Iota => {
+                let count: u32 = shape(op.results[0]).iter().product();
+                let elem = elem(op.results[0]);
+                Data::Int((0..i64::from(count)).map(|i| wrap(elem, i)).collect())
+            }
+            OpKind::Reduce { op: reduce, axis } => {
+                let shape = shape(operands[0]);
+                let extent = |dims: &[u32]| dims.iter().map(|&d| d as usize).product();
+                let (axis, inner) = match axis {
+                    Some(axis) => {
+                        let axis = *axis as usize;
+                        (shape[axis] as usize, extent(&shape[axis + 1..]))
+                    }
+                    None => (extent(shape), 1),
+                };
+                let result = elem(op.results[0]);
+                let data = self.data(operands[0]);
+                elementwise::reduce(*reduce, elem(operands[0]), result, data, axis, inner)
+            }
+            OpKind::Load { indices, .. } => {
+                let (param, window) = self.window(operands, indices)?;
+                let pad = self.data(operands[operands.len() - 1]).clone();
+                let block = self.block;
+                let memory = self.memories[param].as_mut().ok_or(Fault::Absent(param))?;
+                memory
+                    .load(&window, &pad, block)
+                    .map_err(|c| Fault::Race(param, c.element))?
+            }
+            OpKind::Store { indices, .. } => {
+                let (param, window) = self.window(operands, indices)?;
+                let data = self.data(operands[operands.len() - 1]).clone();
+                let block = self.block;
+                let memory = self.memories[param].as_mut().ok_or(Fault::Absent(param))?;
+                memory
+                    .store(&window, &data, block)
+                    .map_err(|c| Fault::Race(param, c.element))?;
+                return Ok(());
+            }
+            OpKind::If => {
+                let taken = op.regions[usize::from(!self.bool(operands[0]))];
+                self.region(taken)?;
+                self.pass(self.yields(taken), &op.results);
+                return Ok(());
+            }
+            OpKind::For { rev, .. } => {
+                let [lo, hi, step] = [0, 1, 2].map(|i| i128::from(self.int(operands[i])));
+                if step <= 0 {
+                    return Err(Fault::Step(step as i64).into());
+                }
+                let region = op.regions[0];
+                let args = &body.regions[region].args;
+                self.pass(&operands[3..], &args[1..]);
+                let trips = ((hi - lo + step - 1) / step).max(0);
+                for trip in 0..trips {
+                    let trip = if *rev { trips - 1 - trip } else { trip };
+                    self.set(args[0], Data::Int(vec![(lo + trip * step) as i64]));
+                    self.region(region)?;
+                    self.pass(self.yields(region), &args[1..]);
+                }
+                self.pass(&args[1..], &op.results);
+                return Ok(());
+            }
+            OpKind::While => {
+                let [cond, step] = [op.regions[0], op.regions[1]];
+                let (cond_args, step_args) = (&body.regions[cond].args, &body.regions[step].args);
+                self.pass(operands, cond_args);
+                loop {
+                    self.region(cond)?;
+                    if !self.bool(self.yields(cond)[0]) {
+                        break;
+                    }
+                    self.pass(cond_args, step_args);
+                    self.region(step)?;
+                    self.pass(self.yields(step), cond_args);
+                }
+                self.pass(cond_args, &op.results);
+                return Ok(());
+            }
+            OpKind::Yield | OpKind::Return => return Ok(()),
+            OpKind::Assert { message } => {
+                if !self.bool(operands[0]) {
+                    return Err(Fault::Assert(message.clone()).into());
+                }
+                return Ok(());
+            }
+        };
+        self.set(op.results[0], result);
+        Ok(())
+    }
+
+    /// The parameter that an access goes to, and the slice.
+    fn window(&self, operands: &[ValueId], indices: &[Index]) -> Result<(usize, Window), Fault> {
+        let param = match self.values[operands[0]] {
+            Value::View(param) => param,
+            _ => panic!("{} is no view", operands[0]),
+        };
+        let starts: Vec<i64> = operands[1..operands.len() - 1]
+            .iter()
+            .map(|&v| self.int(v))
+            .collect();
+        let memory = self.memories[param].as_ref().ok_or(Fault::Absent(param))?;
+        Ok((param, Window::new(&memory.tensor, indices, &starts)))
+    }
+}
+
+/// Where a fault is: in the operation at hand, or in one of its regions.
+enum Inner {
+    Here(Fault),
+    Nested(Stop),
+}
+
+impl From<Fault> for Inner {
+    fn from(fault: Fault) -> Inner {
+        Inner::Here(fault)
+    }
+}
+
+impl From<Stop> for Inner {
+    fn from(stop: Stop) -> Inner {
+        Inner::Nested(stop)
+    }
+}
+
+/// The value that a scalar parameter of type `dtype` has; `None` for a type that is no scalar's.
+pub(super) fn scalar(dtype: DType, value: tesserine_set::ScalarValue) -> Data {
+    if dtype.is_float() {
+        let value = match value {
+            tesserine_set::ScalarValue::Int(value) => super::floats::from_int(dtype, value.into()),
+            tesserine_set::ScalarValue::Float(value) => super::floats::round_to(dtype, value),
+        };
+        Data::Float(vec![value])
+    } else if dtype.is_int() && dtype != DType::U1 {
+        Data::Int(vec![wrap(dtype, value.as_i64())])
+    } else {
+        Data::Bool(vec![value.as_i64() != 0])
+    }
+}
