@@ -5,6 +5,7 @@ pub mod emit;
 pub mod interp;
 pub mod ir;
 pub mod layout;
+pub mod passes;
 pub mod span;
 pub mod syntax;
 pub mod target;

@@ -1,0 +1,920 @@
+//! Gives every tile a layout, every access its width, and inserts the conversions that this needs.
+//!
+//! Tiles that elementwise operations, loops and branches tie together form a group and share one layout, so that nothing
+//! is converted within a group. Groups are taken by weight (elements that go to and from memory, times loop depth); each
+//! gets the cheapest of some blocked layouts and of those that its neighbours over permutes, reshapes, slices,
+//! broadcasts and reductions hand on, by what its accesses and reductions cost, and by the conversions to neighbours
+//! that have a layout already. Conversions stand right behind the definition of what they convert, and so outside of
+//! the loops of its uses. Broadcasts of scalars and `iota` belong to no group: each use gets its own.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use super::{
+    access::{self, Access},
+    divisibility::Divisibility,
+};
+use crate::{
+    diagnostics::{Diagnostic, Diagnostics, codes},
+    ir::{
+        OpId, RegionId, ValueId,
+        role::{Buffer, Kernel, OpKind, RoleBody, Type},
+        tile,
+    },
+    layout::{
+        Layout, blocked_by, convert_sources, result_layout,
+        scratch::{ConvertBuffer, ReduceBuffer},
+    },
+    target::Target,
+};
+
+/// Elements that every thread may hold where nothing but holding all of a tile serves.
+const MOST_REPLICATED: u32 = 256;
+
+/// What a loop's body costs more than what stands around it.
+const LOOP: f64 = 4.0;
+
+pub fn run(kernel: &mut Kernel, _target: Target) -> Result<(), Diagnostics> {
+    let mut buffers = std::mem::take(&mut kernel.buffers);
+    for role in &mut kernel.roles {
+        let plan = Plan::of(&kernel.header, &role.body, role.warps)?;
+        let mut emit = Emit {
+            from: &role.body,
+            plan: &plan,
+            to: RoleBody::new(),
+            map: HashMap::new(),
+            buffers: &mut buffers,
+        };
+        let root = emit.to.root;
+        emit.region(role.body.root, root);
+        role.body = emit.to;
+    }
+    kernel.buffers = buffers;
+    Ok(())
+}
+
+/// What was decided, in terms of the old body.
+struct Plan {
+    /// The layout that each tile is defined with.
+    defined: HashMap<ValueId, Arc<Layout>>,
+    /// The layout in which each operation wants each of its tile operands.
+    wanted: HashMap<(OpId, usize), Arc<Layout>>,
+    /// The layouts other than its own in which a tile is wanted, in order of first use.
+    demands: BTreeMap<ValueId, Vec<Arc<Layout>>>,
+    /// The width of loads and stores.
+    widths: HashMap<OpId, u32>,
+}
+
+/// Whether the value is made again for each use.
+fn is_cheap(body: &RoleBody, value: ValueId) -> bool {
+    let Some(id) = body.defining_op(value) else {
+        return false;
+    };
+    match &body.ops[id].kind {
+        OpKind::Tile(tile::OpKind::Iota) => true,
+        OpKind::Tile(tile::OpKind::Broadcast) => {
+            body.ty(body.ops[id].operands[0]).ty.shape().is_empty()
+        }
+        _ => false,
+    }
+}
+
+fn is_tile(body: &RoleBody, value: ValueId) -> bool {
+    matches!(body.ty(value).ty, tile::Type::Tile(_))
+}
+
+/// Operations whose tiles all have one layout.
+fn is_elementwise(kind: &tile::OpKind) -> bool {
+    matches!(
+        kind,
+        tile::OpKind::Unary(_)
+            | tile::OpKind::Binary(_)
+            | tile::OpKind::Compare(_)
+            | tile::OpKind::Fma
+            | tile::OpKind::Select
+            | tile::OpKind::Cast
+            | tile::OpKind::Bitcast
+    )
+}
+
+/// Tiles that share a layout.
+struct Group {
+    shape: Vec<u32>,
+    values: u32,
+    /// Bits of the widest element.
+    bits: u32,
+    anchors: Vec<(Access, f64)>,
+    /// Reduced axes, `None` for all.
+    reduces: Vec<(Option<u32>, f64)>,
+    edges: Vec<usize>,
+    layout: Option<Layout>,
+}
+
+/// An operation between two groups.
+struct Edge {
+    op: OpId,
+    kind: OpKind,
+    operand: usize,
+    result: usize,
+    depth: f64,
+}
+
+impl Edge {
+    /// The layout that the operation gives its result; `None` if its operand cannot be used in this one.
+    fn forward(&self, operand: &Layout, shape: &[u32]) -> Option<Layout> {
+        match &self.kind {
+            OpKind::Reduce {
+                axis: Some(axis), ..
+            } => Some(operand.without_axis(*axis as usize)),
+            OpKind::Tile(kind) => result_layout(kind, operand, shape),
+            _ => None,
+        }
+    }
+
+    /// The layout that the operation wants its operand in to give `result`.
+    fn backward(&self, result: &Layout, shape: &[u32]) -> Option<Layout> {
+        match &self.kind {
+            OpKind::Tile(tile::OpKind::Broadcast) => Some(result.broadcast_operand(shape)),
+            OpKind::Tile(tile::OpKind::Permute(perm)) => {
+                let mut inverse = vec![0; perm.len()];
+                for (i, &p) in perm.iter().enumerate() {
+                    inverse[p as usize] = i as u32;
+                }
+                Some(result.permuted(&inverse))
+            }
+            OpKind::Tile(tile::OpKind::Reshape) => {
+                let operand = result.reshaped(shape)?;
+                let back = operand.reshaped(&result.shape)?;
+                is_free(&back, result).then_some(operand)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether layouts of both sides fit without a conversion between threads.
+    fn fits(&self, operand: &Layout, result: &Layout) -> bool {
+        match &self.kind {
+            OpKind::Tile(tile::OpKind::Broadcast) => {
+                is_free(operand, &result.broadcast_operand(&operand.shape))
+            }
+            _ => self
+                .forward(operand, &result.shape)
+                .is_some_and(|l| is_free(&l, result)),
+        }
+    }
+}
+
+/// Whether a conversion moves only registers.
+fn is_free(from: &Layout, to: &Layout) -> bool {
+    from == to || convert_sources(from, to).is_some()
+}
+
+/// The groups of one body, by union and find.
+struct Groups {
+    parent: HashMap<ValueId, ValueId>,
+}
+
+impl Groups {
+    fn find(&self, value: ValueId) -> ValueId {
+        let mut at = value;
+        while let Some(&up) = self.parent.get(&at) {
+            at = up;
+        }
+        at
+    }
+
+    fn join(&mut self, a: ValueId, b: ValueId) {
+        let (a, b) = (self.find(a), self.find(b));
+        if a != b {
+            // The earlier one stays, so that the outcome does not depend on the order of joining.
+            self.parent.insert(a.max(b), a.min(b));
+        }
+    }
+}
+
+struct Planner<'a> {
+    body: &'a RoleBody,
+    warps: u32,
+    groups: Vec<Group>,
+    edges: Vec<Edge>,
+    /// The group of each tile.
+    of: HashMap<ValueId, usize>,
+}
+
+impl Plan {
+    fn of(header: &crate::ir::Header, body: &RoleBody, warps: u32) -> Result<Plan, Diagnostics> {
+        let known = Divisibility::of(header, body);
+        let order = ops_in_order(body);
+        let mut accesses = HashMap::new();
+        for &(id, _) in &order {
+            if let Some(access) = access::of(header, body, &known, &body.ops[id]) {
+                accesses.insert(id, access);
+            }
+        }
+        let mut planner = Planner::new(body, warps, &order, &accesses);
+        planner.choose();
+        planner.plan(&order, &accesses)
+    }
+
+    fn defined(&self, value: ValueId) -> Option<&Arc<Layout>> {
+        self.defined.get(&value)
+    }
+}
+
+/// Every operation with the number of loops around it, in textual order.
+fn ops_in_order(body: &RoleBody) -> Vec<(OpId, i32)> {
+    fn visit(body: &RoleBody, region: RegionId, depth: i32, order: &mut Vec<(OpId, i32)>) {
+        for &id in &body.regions[region].ops {
+            order.push((id, depth));
+            let op = &body.ops[id];
+            let is_loop = matches!(
+                op.kind,
+                OpKind::Tile(tile::OpKind::For { .. } | tile::OpKind::While)
+            );
+            for &inner in &op.regions {
+                visit(body, inner, depth + is_loop as i32, order);
+            }
+        }
+    }
+    let mut order = Vec::new();
+    visit(body, body.root, 0, &mut order);
+    order
+}
+
+/// What a control operation carries: for each result, the values that become it.
+fn carried(body: &RoleBody, id: OpId) -> Vec<(ValueId, Vec<ValueId>)> {
+    let op = &body.ops[id];
+    let yielded = |region: usize, i: usize| {
+        let last = body.regions[op.regions[region]].ops.last();
+        last.and_then(|&id| body.ops[id].operands.get(i)).copied()
+    };
+    let arg = |region: usize, i: usize| body.regions[op.regions[region]].args.get(i).copied();
+    op.results
+        .iter()
+        .enumerate()
+        .map(|(i, &result)| {
+            let values = match &op.kind {
+                OpKind::Tile(tile::OpKind::If) => vec![yielded(0, i), yielded(1, i)],
+                OpKind::Tile(tile::OpKind::For { .. }) => {
+                    vec![
+                        op.operands.get(3 + i).copied(),
+                        arg(0, i + 1),
+                        yielded(0, i),
+                    ]
+                }
+                OpKind::Tile(tile::OpKind::While) => vec![
+                    op.operands.get(i).copied(),
+                    arg(0, i),
+                    arg(1, i),
+                    yielded(1, i),
+                ],
+                _ => Vec::new(),
+            };
+            (result, values.into_iter().flatten().collect())
+        })
+        .collect()
+}
+
+impl<'a> Planner<'a> {
+    fn new(
+        body: &'a RoleBody,
+        warps: u32,
+        order: &[(OpId, i32)],
+        accesses: &HashMap<OpId, Access>,
+    ) -> Planner<'a> {
+        let mut union = Groups {
+            parent: HashMap::new(),
+        };
+        for &(id, _) in order {
+            let op = &body.ops[id];
+            let tied: Vec<(ValueId, Vec<ValueId>)> = match &op.kind {
+                OpKind::Tile(kind) if is_elementwise(kind) => {
+                    vec![(op.results[0], op.operands.clone())]
+                }
+                _ => carried(body, id),
+            };
+            for (result, values) in tied {
+                for value in values {
+                    if is_tile(body, result) && is_tile(body, value) && !is_cheap(body, value) {
+                        union.join(result, value);
+                    }
+                }
+            }
+        }
+        let mut planner = Planner {
+            body,
+            warps,
+            groups: Vec::new(),
+            edges: Vec::new(),
+            of: HashMap::new(),
+        };
+        let mut index: HashMap<ValueId, usize> = HashMap::new();
+        let mut tiles: Vec<ValueId> = body
+            .values
+            .keys()
+            .filter(|&v| is_tile(body, v) && !is_cheap(body, v))
+            .collect();
+        tiles.sort_unstable();
+        for value in tiles {
+            let root = union.find(value);
+            let ty = &body.ty(value).ty;
+            let group = *index.entry(root).or_insert_with(|| {
+                planner.groups.push(Group {
+                    shape: ty.shape().to_vec(),
+                    values: 0,
+                    bits: 8,
+                    anchors: Vec::new(),
+                    reduces: Vec::new(),
+                    edges: Vec::new(),
+                    layout: None,
+                });
+                planner.groups.len() - 1
+            });
+            planner.groups[group].values += 1;
+            planner.groups[group].bits = planner.groups[group].bits.max(ty.elem().bits());
+            planner.of.insert(value, group);
+        }
+        for &(id, depth) in order {
+            planner.gather(id, LOOP.powi(depth), accesses);
+        }
+        planner
+    }
+
+    /// Notes what the operation asks of the groups that it touches.
+    fn gather(&mut self, id: OpId, depth: f64, accesses: &HashMap<OpId, Access>) {
+        let op = &self.body.ops[id];
+        let group = |v: Option<&ValueId>| v.and_then(|v| self.of.get(v)).copied();
+        match &op.kind {
+            OpKind::Load { .. } | OpKind::Store { .. } => {
+                let value = op.results.first().or(op.operands.last());
+                if let (Some(g), Some(access)) = (group(value), accesses.get(&id)) {
+                    self.groups[g].anchors.push((access.clone(), depth));
+                }
+            }
+            OpKind::Reduce { .. }
+            | OpKind::Tile(
+                tile::OpKind::Permute(_)
+                | tile::OpKind::Slice(_)
+                | tile::OpKind::Reshape
+                | tile::OpKind::Broadcast,
+            ) => {
+                let operand = group(op.operands.first());
+                if let (OpKind::Reduce { axis, .. }, Some(g)) = (&op.kind, operand) {
+                    self.groups[g].reduces.push((*axis, depth));
+                }
+                if let (Some(operand), Some(result)) = (operand, group(op.results.first())) {
+                    let edge = self.edges.len();
+                    self.groups[operand].edges.push(edge);
+                    self.groups[result].edges.push(edge);
+                    self.edges.push(Edge {
+                        op: id,
+                        kind: op.kind.clone(),
+                        operand,
+                        result,
+                        depth,
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives every group its layout.
+    fn choose(&mut self) {
+        let weight = |g: &Group| {
+            let elements: f64 = g.shape.iter().map(|&d| f64::from(d)).product();
+            let anchored: f64 = g.anchors.iter().map(|(_, depth)| depth * 4.0).sum();
+            elements * (1.0 + anchored)
+        };
+        let mut order: Vec<usize> = (0..self.groups.len()).collect();
+        order.sort_by(|&a, &b| weight(&self.groups[b]).total_cmp(&weight(&self.groups[a])));
+        for g in order {
+            let mut best: Option<(f64, Layout)> = None;
+            for candidate in self.candidates(g) {
+                let cost = self.cost(g, &candidate);
+                if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                    best = Some((cost, candidate));
+                }
+            }
+            self.groups[g].layout = best.map(|(_, layout)| layout);
+        }
+    }
+
+    fn candidates(&self, g: usize) -> Vec<Layout> {
+        let group = &self.groups[g];
+        let mut candidates = Vec::new();
+        for &e in &group.edges {
+            let edge = &self.edges[e];
+            let derived = if edge.result == g {
+                self.groups[edge.operand]
+                    .layout
+                    .as_ref()
+                    .and_then(|l| edge.forward(l, &group.shape))
+            } else {
+                self.groups[edge.result]
+                    .layout
+                    .as_ref()
+                    .and_then(|l| edge.backward(l, &group.shape))
+            };
+            candidates.extend(derived);
+        }
+        let widest = group
+            .anchors
+            .iter()
+            .map(|(access, _)| access.width)
+            .max()
+            .unwrap_or(1);
+        let rank = group.shape.len();
+        for inner in (0..rank).rev() {
+            if group.shape[inner] == 1 && inner + 1 != rank {
+                continue;
+            }
+            let mut lanes = vec![inner];
+            lanes.extend((0..rank).rev().filter(|&d| d != inner));
+            let outermost: Vec<usize> = lanes.iter().rev().copied().collect();
+            let mut vec = if inner + 1 == rank { widest } else { 1 };
+            loop {
+                candidates.push(blocked_by(&group.shape, &lanes, &lanes, vec, self.warps));
+                if rank > 1 {
+                    candidates.push(blocked_by(
+                        &group.shape,
+                        &lanes,
+                        &outermost,
+                        vec,
+                        self.warps,
+                    ));
+                }
+                if vec == 1 {
+                    break;
+                }
+                vec /= 2;
+            }
+        }
+        candidates
+    }
+
+    /// Cycles or so that a warp spends on the group's accesses, reductions and conversions if it has this layout.
+    fn cost(&self, g: usize, layout: &Layout) -> f64 {
+        let group = &self.groups[g];
+        let registers = f64::from(layout.registers());
+        let accesses: f64 = group
+            .anchors
+            .iter()
+            .map(|(access, depth)| access.cost(layout) * depth)
+            .sum();
+        let reduces: f64 = group
+            .reduces
+            .iter()
+            .map(|&(axis, depth)| reduce_cost(layout, axis) * depth)
+            .sum();
+        let conversions: f64 = group
+            .edges
+            .iter()
+            .map(|&e| {
+                let edge = &self.edges[e];
+                let (from, to) = if edge.result == g {
+                    (self.groups[edge.operand].layout.as_ref(), Some(layout))
+                } else {
+                    (Some(layout), self.groups[edge.result].layout.as_ref())
+                };
+                match (from, to) {
+                    (Some(from), Some(to)) if !edge.fits(from, to) => {
+                        let moved = from.registers().min(to.registers());
+                        (20.0 + 2.0 * f64::from(moved)) * edge.depth
+                    }
+                    _ => 0.0,
+                }
+            })
+            .sum();
+        accesses + reduces + conversions + 0.1 * registers * f64::from(group.values)
+    }
+
+    /// Every value's and every use's layout.
+    fn plan(
+        &self,
+        order: &[(OpId, i32)],
+        accesses: &HashMap<OpId, Access>,
+    ) -> Result<Plan, Diagnostics> {
+        let mut diagnostics = Diagnostics::default();
+        let mut plan = Plan {
+            defined: HashMap::new(),
+            wanted: HashMap::new(),
+            demands: BTreeMap::new(),
+            widths: HashMap::new(),
+        };
+        let layouts: Vec<Arc<Layout>> = self
+            .groups
+            .iter()
+            .map(|g| match &g.layout {
+                Some(layout) => Arc::new(layout.clone()),
+                None => unreachable!("every group has candidates"),
+            })
+            .collect();
+        for (&value, &g) in &self.of {
+            plan.defined.insert(value, layouts[g].clone());
+        }
+        let edge_of: HashMap<OpId, &Edge> = self.edges.iter().map(|e| (e.op, e)).collect();
+        for &(id, _) in order {
+            let op = &self.body.ops[id];
+            let mut wanted = Vec::new();
+            let of = |v: ValueId| self.of.get(&v).map(|&g| layouts[g].clone());
+            // What is cheap has no layout of its own: whatever suits.
+            let shape = |v: ValueId| self.body.ty(v).ty.shape();
+            let mut want = |i: usize, layout: Arc<Layout>| wanted.push(((id, i), layout));
+            match &op.kind {
+                OpKind::Tile(kind) if is_elementwise(kind) => {
+                    if let Some(layout) = of(op.results[0]) {
+                        (0..op.operands.len())
+                            .filter(|&i| is_tile(self.body, op.operands[i]))
+                            .for_each(|i| want(i, layout.clone()));
+                    }
+                }
+                OpKind::Load { .. } => {
+                    if let (Some(layout), Some(access)) = (of(op.results[0]), accesses.get(&id)) {
+                        plan.widths.insert(id, access.width_in(&layout));
+                    }
+                }
+                OpKind::Store { .. } => {
+                    let last = op.operands.len() - 1;
+                    let value = op.operands[last];
+                    if let (true, Some(access)) = (is_tile(self.body, value), accesses.get(&id)) {
+                        let layout = of(value)
+                            .unwrap_or_else(|| Arc::new(self.for_store(shape(value), access)));
+                        let width = access.width_in(&layout);
+                        want(last, layout);
+                        plan.widths.insert(id, width);
+                    }
+                    if let Some(access) = accesses.get(&id)
+                        && access.bits * plan.widths.get(&id).copied().unwrap_or(1) < 8
+                    {
+                        diagnostics.push(unproven_bytes(op.span));
+                    }
+                }
+                OpKind::Reduce { axis, .. } => {
+                    let operand = op.operands[0];
+                    let layout = of(operand).unwrap_or_else(|| Arc::new(self.any(shape(operand))));
+                    if let (Some(axis), true) = (axis, is_tile(self.body, op.results[0])) {
+                        let natural = Arc::new(layout.without_axis(*axis as usize));
+                        plan.defined.insert(op.results[0], natural);
+                    }
+                    want(0, layout);
+                }
+                OpKind::Tile(tile::OpKind::Broadcast) if is_tile(self.body, op.operands[0]) => {
+                    if let Some(result) = of(op.results[0]) {
+                        want(0, Arc::new(result.broadcast_operand(shape(op.operands[0]))));
+                    }
+                }
+                OpKind::Tile(tile::OpKind::Reshape) if !is_tile(self.body, op.results[0]) => {
+                    // One element: it must be known to all.
+                    want(0, Arc::new(self.any(shape(op.operands[0]))));
+                }
+                OpKind::Tile(
+                    kind @ (tile::OpKind::Permute(_)
+                    | tile::OpKind::Slice(_)
+                    | tile::OpKind::Reshape),
+                ) => {
+                    let (operand, result) = (op.operands[0], op.results[0]);
+                    let natural = |from: &Layout| result_layout(kind, from, shape(result));
+                    let own = of(operand);
+                    let chosen = own
+                        .clone()
+                        .and_then(|l| natural(&l).map(|n| (l, n)))
+                        .or_else(|| {
+                            let edge = edge_of.get(&id)?;
+                            let from = edge.backward(&*of(result)?, shape(operand))?;
+                            natural(&from).map(|n| (Arc::new(from), n))
+                        })
+                        .or_else(|| {
+                            let from = self.any(shape(operand));
+                            natural(&from).map(|n| (Arc::new(from), n))
+                        })
+                        .or_else(|| {
+                            let from = self.loose(kind, shape(operand))?;
+                            natural(&from).map(|n| (Arc::new(from), n))
+                        });
+                    match chosen {
+                        Some((from, natural)) => {
+                            want(0, from);
+                            plan.defined.insert(result, Arc::new(natural));
+                        }
+                        None => diagnostics.push(unmovable(op.span, shape(operand), shape(result))),
+                    }
+                }
+                OpKind::Tile(tile::OpKind::If | tile::OpKind::For { .. } | tile::OpKind::While) => {
+                    let first = match &op.kind {
+                        OpKind::Tile(tile::OpKind::For { .. }) => 3,
+                        _ => 0,
+                    };
+                    let mut ends = Vec::new();
+                    for (i, &result) in op.results.iter().enumerate() {
+                        let Some(layout) = of(result) else { continue };
+                        if !matches!(op.kind, OpKind::Tile(tile::OpKind::If)) {
+                            want(first + i, layout.clone());
+                        }
+                        for (r, &region) in op.regions.iter().enumerate() {
+                            let is_condition =
+                                r == 0 && matches!(op.kind, OpKind::Tile(tile::OpKind::While));
+                            if let (false, Some(&last)) =
+                                (is_condition, self.body.regions[region].ops.last())
+                            {
+                                ends.push(((last, i), layout.clone()));
+                            }
+                        }
+                    }
+                    wanted.extend(ends);
+                }
+                _ => {}
+            }
+            plan.wanted.extend(wanted);
+        }
+        // In order, so that conversions are.
+        for &(id, _) in order {
+            for (i, &value) in self.body.ops[id].operands.iter().enumerate() {
+                if let Some(layout) = plan.wanted.get(&(id, i))
+                    && plan.defined.get(&value) != Some(layout)
+                {
+                    let demands = plan.demands.entry(value).or_default();
+                    if !demands.contains(layout) {
+                        demands.push(layout.clone());
+                    }
+                }
+            }
+        }
+        if diagnostics.has_errors() {
+            Err(diagnostics)
+        } else {
+            Ok(plan)
+        }
+    }
+
+    /// A layout without any wish.
+    fn any(&self, shape: &[u32]) -> Layout {
+        let order: Vec<usize> = (0..shape.len()).rev().collect();
+        blocked_by(shape, &order, &order, 1, self.warps)
+    }
+
+    /// The cheapest layout for a store of something that is made on the spot.
+    fn for_store(&self, shape: &[u32], access: &Access) -> Layout {
+        let order: Vec<usize> = (0..shape.len()).rev().collect();
+        let mut best: Option<(f64, Layout)> = None;
+        let mut vec = access.width;
+        while vec > 0 {
+            let layout = blocked_by(shape, &order, &order, vec, self.warps);
+            let cost = access.cost(&layout);
+            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                best = Some((cost, layout));
+            }
+            vec /= 2;
+        }
+        best.map_or_else(|| self.any(shape), |(_, layout)| layout)
+    }
+
+    /// A layout for the operand of a slice or reshape that keeps in registers whatever the operation may take apart;
+    /// `None` if a thread would hold too much.
+    fn loose(&self, kind: &tile::OpKind, shape: &[u32]) -> Option<Layout> {
+        let rank = shape.len();
+        let spread: Vec<usize> = match kind {
+            // Threads lie along the dimensions that are not cut.
+            tile::OpKind::Slice(offsets) => (0..rank).rev().filter(|&d| offsets[d] == 0).collect(),
+            _ => Vec::new(),
+        };
+        let layout = blocked_by(shape, &spread, &spread, 1, self.warps);
+        (layout.registers() <= MOST_REPLICATED).then_some(layout)
+    }
+}
+
+fn reduce_cost(layout: &Layout, axis: Option<u32>) -> f64 {
+    let (lanes, warps, results) = match axis {
+        Some(axis) => (
+            layout.lanes_along(axis as usize),
+            layout.warps_along(axis as usize),
+            layout.without_axis(axis as usize).registers(),
+        ),
+        None => {
+            let warps = layout.warps() - 1;
+            (
+                31 & !layout.replicated_lanes(),
+                warps & !layout.replicated_warps(),
+                1,
+            )
+        }
+    };
+    let shuffles = 2.0 * f64::from(lanes.count_ones() * results);
+    let exchange = if warps == 0 {
+        0.0
+    } else {
+        30.0 + 2.0 * f64::from(results << warps.count_ones())
+    };
+    shuffles + exchange
+}
+
+fn unproven_bytes(span: crate::span::Span) -> Diagnostic {
+    Diagnostic::error(
+        codes::E0010,
+        span,
+        "a store of packed elements that is not known to cover whole bytes is not yet compiled",
+    )
+    .help("state that the view is aligned, and of what number its last dimension is a multiple")
+}
+
+fn unmovable(span: crate::span::Span, from: &[u32], to: &[u32]) -> Diagnostic {
+    Diagnostic::error(
+        codes::E0010,
+        span,
+        format!("taking {to:?} out of a tile of {from:?} is not yet compiled"),
+    )
+    .note("elements would have to pass between threads in a way that only smaller tiles, or powers of two, have today")
+}
+
+/// Writes the new body.
+struct Emit<'a> {
+    from: &'a RoleBody,
+    plan: &'a Plan,
+    to: RoleBody,
+    /// The value in the layout that it is defined with.
+    map: HashMap<ValueId, Versions>,
+    buffers: &'a mut cranelift_entity::PrimaryMap<crate::ir::role::BufferId, Buffer>,
+}
+
+/// A value of the old body in the new one.
+struct Versions {
+    /// As defined; `None` for what is only made for its uses.
+    own: Option<ValueId>,
+    converted: Vec<(Arc<Layout>, ValueId)>,
+}
+
+impl Emit<'_> {
+    fn region(&mut self, region: RegionId, into: RegionId) {
+        let args = self.from.regions[region].args.clone();
+        for &arg in &args {
+            let ty = self.typed(arg);
+            let new = self.to.add_argument(into, ty);
+            self.map.insert(
+                arg,
+                Versions {
+                    own: Some(new),
+                    converted: Vec::new(),
+                },
+            );
+        }
+        for &arg in &args {
+            self.convert(arg, into, crate::span::Span::NONE);
+        }
+        for id in self.from.regions[region].ops.clone() {
+            self.op(id, into);
+        }
+    }
+
+    fn typed(&self, value: ValueId) -> Type {
+        Type {
+            ty: self.from.ty(value).ty.clone(),
+            layout: self.plan.defined(value).cloned(),
+        }
+    }
+
+    fn op(&mut self, id: OpId, into: RegionId) {
+        let op = &self.from.ops[id];
+        let operands: Vec<ValueId> = (0..op.operands.len())
+            .map(|i| self.operand(id, i))
+            .collect();
+        if let Some(&result) = op.results.first()
+            && is_cheap(self.from, result)
+        {
+            let mut converted = Vec::new();
+            for layout in self.plan.demands.get(&result).into_iter().flatten() {
+                let ty = Type {
+                    ty: self.from.ty(result).ty.clone(),
+                    layout: Some(layout.clone()),
+                };
+                let new = self.to.append(
+                    into,
+                    op.kind.clone(),
+                    operands.clone(),
+                    vec![ty],
+                    Vec::new(),
+                    op.span,
+                );
+                converted.push((layout.clone(), self.to.ops[new].results[0]));
+            }
+            self.map.insert(
+                result,
+                Versions {
+                    own: None,
+                    converted,
+                },
+            );
+            return;
+        }
+        let kind = self.kind(id);
+        let regions = op
+            .regions
+            .iter()
+            .map(|&inner| {
+                let new = self.to.new_region();
+                self.region(inner, new);
+                new
+            })
+            .collect();
+        let types = op.results.iter().map(|&r| self.typed(r)).collect();
+        let new = self
+            .to
+            .append(into, kind, operands, types, regions, op.span);
+        for (&old, new) in op.results.iter().zip(self.to.ops[new].results.clone()) {
+            self.map.insert(
+                old,
+                Versions {
+                    own: Some(new),
+                    converted: Vec::new(),
+                },
+            );
+        }
+        for &result in &op.results {
+            self.convert(result, into, op.span);
+        }
+    }
+
+    fn kind(&mut self, id: OpId) -> OpKind {
+        let op = &self.from.ops[id];
+        let mut kind = op.kind.clone();
+        match &mut kind {
+            OpKind::Load { width, .. } | OpKind::Store { width, .. } => {
+                *width = self.plan.widths.get(&id).copied().unwrap_or(1);
+            }
+            OpKind::Reduce {
+                op: how,
+                axis,
+                scratch,
+            } => {
+                let elem = self.from.ty(op.operands[0]).ty.elem();
+                if let Some(operand) = self.plan.wanted.get(&(id, 0))
+                    && let Some(buffer) = ReduceBuffer::new(operand, *axis, *how, elem)
+                {
+                    *scratch = Some(self.buffers.push(Buffer {
+                        bytes: buffer.bytes,
+                        align: 16,
+                        offset: None,
+                    }));
+                }
+            }
+            _ => {}
+        }
+        kind
+    }
+
+    /// Makes the versions of `value` that uses want besides its own.
+    fn convert(&mut self, value: ValueId, into: RegionId, span: crate::span::Span) {
+        let (Some(wanted), Some(from)) = (self.plan.demands.get(&value), self.plan.defined(value))
+        else {
+            return;
+        };
+        let ty = self.from.ty(value).ty.clone();
+        for layout in wanted {
+            let scratch = (!is_free(from, layout)).then(|| {
+                self.buffers.push(Buffer {
+                    bytes: ConvertBuffer::new(from, layout, ty.elem()).bytes,
+                    align: 16,
+                    offset: None,
+                })
+            });
+            let Some(own) = self.map.get(&value).and_then(|v| v.own) else {
+                unreachable!("a value is converted before it is defined");
+            };
+            let result = Type {
+                ty: ty.clone(),
+                layout: Some(layout.clone()),
+            };
+            let new = self.to.append(
+                into,
+                OpKind::Convert { scratch },
+                vec![own],
+                vec![result],
+                Vec::new(),
+                span,
+            );
+            let converted = self.to.ops[new].results[0];
+            if let Some(versions) = self.map.get_mut(&value) {
+                versions.converted.push((layout.clone(), converted));
+            }
+        }
+    }
+
+    fn operand(&self, id: OpId, index: usize) -> ValueId {
+        let value = self.from.ops[id].operands[index];
+        let versions = &self.map[&value];
+        let wanted = self.plan.wanted.get(&(id, index));
+        wanted
+            .and_then(|layout| {
+                versions
+                    .converted
+                    .iter()
+                    .find(|(l, _)| l == layout)
+                    .map(|&(_, v)| v)
+            })
+            .or(versions.own)
+            .unwrap_or_else(|| {
+                unreachable!("no version of an operand in the layout that is wanted")
+            })
+    }
+}

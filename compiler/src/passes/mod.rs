@@ -1,0 +1,113 @@
+//! Passes: from tile IR to role IR that code can be generated from.
+//!
+//! ```text
+//! tile IR ──simplify──▶ tile IR ──form_roles──▶ role IR ──assign_layouts──▶ ──allocate──▶ ──insert_barriers──▶ role IR
+//! ```
+//!
+//! One file a pass. [`PASSES`] is the one list that says their order, their names for `--dump-after`, and what they do.
+//! Invariants: a pass leaves valid IR (debug builds verify after each); it is deterministic; it keeps the meaning that the
+//! interpreter gives, up to the order of floating sums. After `form_roles` all roles are known, after `assign_layouts`
+//! every tile has a layout and every conversion is an operation, after `allocate` every buffer has an offset, after
+//! `insert_barriers` no two threads touch the same bytes unordered.
+
+mod access;
+mod allocate;
+mod assign_layouts;
+mod divisibility;
+mod form_roles;
+mod insert_barriers;
+mod simplify;
+
+use std::fmt::Display;
+
+use crate::{
+    diagnostics::Diagnostics,
+    ir::{role, tile},
+    target::Target,
+};
+
+pub use divisibility::Divisibility;
+
+/// What `--dump-after` and the documentation say of a pass.
+#[derive(Clone, Copy, Debug)]
+pub struct PassInfo {
+    pub name: &'static str,
+    pub what: &'static str,
+    run: Run,
+}
+
+/// A pass changes one level, or goes from tile IR to role IR.
+#[derive(Clone, Copy, Debug)]
+enum Run {
+    Tile(fn(&mut tile::Kernel)),
+    Form(fn(&tile::Kernel, Target) -> Result<role::Kernel, Diagnostics>),
+    Role(fn(&mut role::Kernel, Target) -> Result<(), Diagnostics>),
+}
+
+/// All passes in order.
+pub const PASSES: &[PassInfo] = &[
+    PassInfo {
+        name: "simplify",
+        what: "folds constants, merges equal operations, removes what has no effect",
+        run: Run::Tile(simplify::run),
+    },
+    PassInfo {
+        name: "form_roles",
+        what: "says which warps execute what: today one role of all warps",
+        run: Run::Form(form_roles::run),
+    },
+    PassInfo {
+        name: "assign_layouts",
+        what: "gives every tile a layout, every access its width, and inserts conversions",
+        run: Run::Role(assign_layouts::run),
+    },
+    PassInfo {
+        name: "allocate",
+        what: "places buffers in shared memory and checks the target's limit",
+        run: Run::Role(allocate::run),
+    },
+    PassInfo {
+        name: "insert_barriers",
+        what: "orders what the threads of a block store, and reload or store again",
+        run: Run::Role(insert_barriers::run),
+    },
+];
+
+/// Lowers one body of an instance for `target`.
+pub fn lower(kernel: &tile::Kernel, target: &Target) -> Result<role::Kernel, Diagnostics> {
+    lower_with(kernel, target, &mut |_, _| ())
+}
+
+/// As [`lower`]; `observe` sees the name of each pass and the kernel after it.
+pub fn lower_with(
+    kernel: &tile::Kernel,
+    target: &Target,
+    observe: &mut dyn FnMut(&str, &dyn Display),
+) -> Result<role::Kernel, Diagnostics> {
+    let mut tile = kernel.clone();
+    let mut role = None;
+    for pass in PASSES {
+        match (pass.run, &mut role) {
+            (Run::Tile(run), None) => {
+                run(&mut tile);
+                observe(pass.name, &tile);
+            }
+            (Run::Form(run), None) => {
+                let formed = run(&tile, *target)?;
+                observe(pass.name, &formed);
+                role = Some(formed);
+            }
+            (Run::Role(run), Some(role)) => {
+                run(role, *target)?;
+                observe(pass.name, role);
+            }
+            (Run::Tile(_) | Run::Form(_), Some(_)) | (Run::Role(_), None) => {
+                unreachable!("`{}` stands on the wrong side of `form_roles`", pass.name)
+            }
+        }
+    }
+    match role {
+        Some(role) => Ok(role),
+        None => unreachable!("`form_roles` is in the list"),
+    }
+}
