@@ -7,7 +7,7 @@
 
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
-use super::access;
+use super::{access, divisibility::Divisibility};
 use crate::{
     diagnostics::Diagnostics,
     ir::{
@@ -30,6 +30,7 @@ pub fn run(kernel: &mut Kernel, _target: Target) -> Result<(), Diagnostics> {
     for role in &kernel.roles {
         let mut walk = Walk {
             body: &role.body,
+            known: Divisibility::of(&kernel.header, &role.body),
             buffers: &offsets,
             before: HashSet::new(),
         };
@@ -99,6 +100,7 @@ impl Pending {
 
 struct Walk<'a> {
     body: &'a RoleBody,
+    known: Divisibility,
     buffers: &'a dyn Fn(crate::ir::role::BufferId) -> Range<u32>,
     /// The operations that get a barrier in front.
     before: HashSet<OpId>,
@@ -222,31 +224,51 @@ impl Walk<'_> {
         if earlier.param != later.param || !(earlier.stores || later.stores) {
             return false;
         }
-        if earlier.indices != later.indices || earlier.operands != later.operands {
+        if earlier.indices != later.indices {
             return true;
         }
-        let varies: Vec<bool> = later
-            .operands
-            .iter()
-            .map(|&v| earlier.earlier.iter().any(|&r| self.inside(v, r)))
-            .collect();
-        if varies.contains(&true) {
-            return !self.disjoint(earlier, &varies);
+        let mut at = 0;
+        let mut varies = false;
+        let mut same_places = true;
+        for index in &later.indices {
+            let operands = at..at + index.operands();
+            at = operands.end;
+            // Other rows are other elements, and limits only leave some out: only starts matter.
+            if let Index::Range { len, .. } = *index {
+                let (a, b) = (
+                    earlier.operands[operands.start],
+                    later.operands[operands.start],
+                );
+                let moved = earlier.earlier.iter().any(|&r| self.inside(b, r));
+                // Starts at multiples of the length: all elements are the same, or none.
+                let tiled = |v| len.is_power_of_two() && self.known.twos(v) >= len.trailing_zeros();
+                varies |= a == b && moved;
+                same_places &= (a == b && !moved) || (tiled(a) && tiled(b));
+            }
         }
-        // The same elements: each by the thread that touched it before, unless there are replicas.
-        let (Some(a), Some(b)) = (&earlier.layout, &later.layout) else {
-            return true;
+        if varies && earlier.operands == later.operands && self.disjoint(earlier) {
+            return false;
+        }
+        // The same elements at the same place in the tile belong to the same thread. What has replicas is read by all
+        // of them, and stored by the first.
+        let in_one_thread = match (&earlier.layout, &later.layout) {
+            (Some(a), Some(b)) => {
+                let replicas = a.replicated_lanes() != 0 || a.replicated_warps() != 0;
+                a == b && (!replicas || (earlier.stores && later.stores))
+            }
+            (None, None) => earlier.stores && later.stores,
+            _ => false,
         };
-        a != b || a.replicated_lanes() != 0 || a.replicated_warps() != 0
+        !(same_places && in_one_thread)
     }
 
     /// Whether passes of a loop touch different elements: in one dimension the start is the loop's index times at least
     /// the length, and only that varies.
-    fn disjoint(&self, touch: &Touch, varies: &[bool]) -> bool {
+    fn disjoint(&self, touch: &Touch) -> bool {
         let mut at = 0;
         for index in &touch.indices {
-            let varying = varies[at..at + index.operands()].contains(&true);
-            if varying {
+            let start = touch.operands.get(at);
+            if start.is_some_and(|&v| touch.earlier.iter().any(|&r| self.inside(v, r))) {
                 let length = index.len().unwrap_or(1);
                 let by_index = self
                     .stride(touch.operands[at], &touch.earlier)
