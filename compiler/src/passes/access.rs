@@ -62,7 +62,7 @@ pub fn of(
         return Some(narrow);
     };
     let last = match indices.last() {
-        Some(last) if last.len().is_some() && !view.strided => *last,
+        Some(last) if last.extent().is_some() && !view.strided => *last,
         _ => return Some(narrow),
     };
     let aligned = alignment(header, index, view);

@@ -269,7 +269,7 @@ impl Walk<'_> {
         for index in &touch.indices {
             let start = touch.operands.get(at);
             if start.is_some_and(|&v| touch.earlier.iter().any(|&r| self.inside(v, r))) {
-                let length = index.len().unwrap_or(1);
+                let length = index.extent().unwrap_or(1);
                 let by_index = self
                     .stride(touch.operands[at], &touch.earlier)
                     .is_some_and(|stride| stride.unsigned_abs() >= u64::from(length));
