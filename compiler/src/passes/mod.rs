@@ -90,15 +90,18 @@ pub fn lower_with(
         match (pass.run, &mut role) {
             (Run::Tile(run), None) => {
                 run(&mut tile);
+                verified(pass, &tile, tile::verify);
                 observe(pass.name, &tile);
             }
             (Run::Form(run), None) => {
                 let formed = run(&tile, *target)?;
+                verified(pass, &formed, role::verify);
                 observe(pass.name, &formed);
                 role = Some(formed);
             }
             (Run::Role(run), Some(role)) => {
                 run(role, *target)?;
+                verified(pass, role, role::verify);
                 observe(pass.name, role);
             }
             (Run::Tile(_) | Run::Form(_), Some(_)) | (Run::Role(_), None) => {
@@ -109,5 +112,23 @@ pub fn lower_with(
     match role {
         Some(role) => Ok(role),
         None => unreachable!("`form_roles` is in the list"),
+    }
+}
+
+/// In debug builds, panics with the kernel if a pass broke it.
+fn verified<K: Display, E: Display>(
+    pass: &PassInfo,
+    kernel: &K,
+    verify: impl Fn(&K) -> Result<(), Vec<E>>,
+) {
+    if cfg!(debug_assertions)
+        && let Err(errors) = verify(kernel)
+    {
+        let errors: Vec<String> = errors.iter().map(E::to_string).collect();
+        panic!(
+            "`{}` left an invalid kernel:\n{}\n{kernel}",
+            pass.name,
+            errors.join("\n")
+        );
     }
 }
