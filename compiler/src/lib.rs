@@ -1,5 +1,7 @@
 //! The Tess compiler.
 
+#[cfg(feature = "llvm")]
+pub mod codegen;
 pub mod diagnostics;
 pub mod emit;
 pub mod interp;

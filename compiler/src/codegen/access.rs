@@ -1,0 +1,520 @@
+//! Loads and stores of views: addresses, bounds, and the inline PTX of one access.
+//!
+//! An address is a uniform 64-bit part, a part that the thread gives, and a constant for each register. Bounds become
+//! one 32-bit number a dimension, compared with the register's constant; what is proven costs nothing.
+
+use std::collections::HashMap;
+
+use tesserine_set::DType;
+
+use super::{
+    builder::{Effect, F32, I1, I8, I16, I32, I64, Kind, Val},
+    lower::{Lower, register_type, view_parameter},
+    ptx_table::{self, words},
+};
+use crate::{
+    diagnostics::Diagnostic,
+    ir::{
+        Op, ValueId,
+        role::OpKind,
+        tile::{Cache, Index},
+    },
+    layout::Layout,
+    target::legality::Instruction,
+};
+
+/// How the elements of one tile lie in a view.
+struct Plan {
+    /// Where the thread's first element lies.
+    base: Val,
+    /// Bytes of an element.
+    element: u32,
+    dims: Vec<Dim>,
+    /// The whole access happens only if it holds.
+    condition: Val,
+    pointers: HashMap<Vec<u32>, Val>,
+    conditions: HashMap<(usize, u32), Val>,
+}
+
+/// One dimension of the tile.
+struct Dim {
+    len: u32,
+    /// In elements.
+    stride: Val,
+    /// Registers whose constant is less than this are inside; `None` if all are.
+    above: Option<Val>,
+    /// Registers whose constant is at least this are inside; `None` if all are.
+    below: Option<Val>,
+    /// The bound `above` only tells padding from the tile.
+    padding_only: bool,
+    /// The largest coordinate that a thread gives by itself.
+    reach: u32,
+}
+
+/// When an access happens.
+#[derive(Clone, Copy, PartialEq)]
+enum When {
+    Always,
+    Never,
+    If(Val),
+}
+
+impl Lower<'_> {
+    fn plan(
+        &mut self,
+        view: ValueId,
+        indices: &[Index],
+        operands: &[ValueId],
+        layout: Option<&Layout>,
+    ) -> Result<(Plan, u32), Diagnostic> {
+        let Some(param) = view_parameter(self.body, view) else {
+            return Err(self.not_yet("a view of a view"));
+        };
+        let parameter = self.view(param);
+        let elem = parameter.dtype;
+        if elem.is_packed() {
+            return Err(self.not_yet(format_args!("access to a view of `{elem}`")));
+        }
+        let element = elem.bits() / 8;
+        let coordinates = layout.map(|l| self.thread_coordinates(l));
+
+        let mut uniform = Val::i64(0);
+        let mut own = Val::i64(0);
+        let mut condition = Val::bool(true);
+        let mut dims: Vec<Dim> = Vec::new();
+        let mut operands = operands.iter().copied();
+        for (d, index) in indices.iter().enumerate() {
+            let stride = self.stride(param, d as u32);
+            let extent = &parameter.extents[d];
+            match *index {
+                Index::Scalar => {
+                    let at = operands.next().expect("indices have their operands");
+                    let value = self.scalar(at);
+                    if !self.is_nonnegative(at, 8) {
+                        let inside = self.b.icmp("sge", value, Val::i64(0));
+                        condition = self.b.and(condition, inside);
+                    }
+                    if !self.is_below(at, extent) {
+                        let extent = self.formula(extent);
+                        let inside = self.b.icmp("slt", value, extent);
+                        condition = self.b.and(condition, inside);
+                    }
+                    let part = self.b.mul(value, stride);
+                    uniform = self.b.add(uniform, part);
+                }
+                Index::Range { len, .. } | Index::Whole { len } => {
+                    let at = dims.len();
+                    let layout = layout.expect("ranges give a tile");
+                    let base = coordinates.as_ref().expect("ranges give a tile")[at];
+                    let reach = Lower::thread_reach(layout, at);
+                    let padded = layout.padded()[at] > len;
+                    let above;
+                    let mut below = None;
+                    let mut padding_only = false;
+                    if let Index::Range { until, .. } = *index {
+                        let start = operands.next().expect("indices have their operands");
+                        let from = self.scalar(start);
+                        let limit = if until {
+                            operands.next().map(|v| self.scalar(v))
+                        } else {
+                            None
+                        };
+                        let mut end = self.formula(extent);
+                        if let Some(limit) = limit {
+                            end = self.b.intrinsic("llvm.smin", &[end, limit]);
+                        }
+                        // Of `len` elements from `from` on, those before `end`.
+                        let fits = match (from.as_int(), end.as_int()) {
+                            (Some(f), Some(e)) => f.checked_add(len as i64).is_some_and(|t| t <= e),
+                            _ => false,
+                        };
+                        if fits {
+                            padding_only = true;
+                            above = padded.then_some(Val::i32(len));
+                        } else {
+                            let count = self.b.sub(end, from);
+                            let count = self
+                                .b
+                                .intrinsic("llvm.smin", &[count, Val::i64(len as i64)]);
+                            let count = self.b.intrinsic("llvm.smax", &[count, Val::i64(0)]);
+                            let count = self.b.resize(count, I32, true);
+                            above = Some(count);
+                        }
+                        if !self.is_nonnegative(start, 8) {
+                            let skip = self.b.sub(Val::i64(0), from);
+                            let skip = self.b.intrinsic("llvm.smax", &[skip, Val::i64(0)]);
+                            let skip = self.b.intrinsic("llvm.smin", &[skip, Val::i64(len as i64)]);
+                            let skip = self.b.resize(skip, I32, true);
+                            below = Some(self.b.sub(skip, base));
+                        }
+                        let part = self.b.mul(from, stride);
+                        uniform = self.b.add(uniform, part);
+                    } else {
+                        padding_only = true;
+                        above = padded.then_some(Val::i32(len));
+                    }
+                    let scaled = if stride.as_int() == Some(1) {
+                        self.b.cast("zext", base, I64)
+                    } else {
+                        let wide = self.b.cast("zext", base, I64);
+                        self.b.mul(wide, stride)
+                    };
+                    own = self.b.add(own, scaled);
+                    dims.push(Dim {
+                        len,
+                        stride,
+                        above,
+                        below,
+                        padding_only,
+                        reach,
+                    });
+                }
+            }
+        }
+        // A condition on the whole access rides on a bound where there is one.
+        for (at, dim) in dims.iter_mut().enumerate() {
+            if let Some(mut above) = dim.above {
+                if !dim.padding_only {
+                    above = self.b.select(condition, above, Val::i32(0));
+                    condition = Val::bool(true);
+                }
+                let base = coordinates.as_ref().expect("ranges give a tile")[at];
+                dim.above = Some(self.b.sub(above, base));
+            }
+        }
+        let size = Val::i64(element as i64);
+        let bytes = self.b.mul(uniform, size);
+        let base = self.b.offset(self.pointer(param), bytes);
+        let bytes = self.b.mul(own, size);
+        let base = self.b.offset(base, bytes);
+        Ok((
+            Plan {
+                base,
+                element,
+                dims,
+                condition,
+                pointers: HashMap::new(),
+                conditions: HashMap::new(),
+            },
+            param,
+        ))
+    }
+
+    /// The pointer and the constant distance from it, in bytes, of the element at the register's coordinate.
+    fn address(&mut self, plan: &mut Plan, at: &[u32]) -> (Val, i64) {
+        let mut constant = 0;
+        let mut variable = Vec::new();
+        for (dim, &c) in plan.dims.iter().zip(at) {
+            match dim.stride.as_int() {
+                Some(stride) => {
+                    constant += c as i64 * stride;
+                    variable.push(0);
+                }
+                None => variable.push(c),
+            }
+        }
+        let pointer = match plan.pointers.get(&variable) {
+            Some(&pointer) => pointer,
+            None => {
+                let mut distance = Val::i64(0);
+                for (dim, &c) in plan.dims.iter().zip(&variable) {
+                    let part = self.b.mul(dim.stride, Val::i64((c * plan.element) as i64));
+                    distance = self.b.add(distance, part);
+                }
+                let pointer = self.b.offset(plan.base, distance);
+                plan.pointers.insert(variable, pointer);
+                pointer
+            }
+        };
+        (pointer, constant * plan.element as i64)
+    }
+
+    /// Whether the element at the register's coordinate is inside.
+    fn when(&mut self, plan: &mut Plan, at: &[u32]) -> When {
+        let mut all = plan.condition;
+        for (d, &c) in at.iter().enumerate() {
+            let dim = &plan.dims[d];
+            if c >= dim.len {
+                return When::Never;
+            }
+            let (above, below) = (dim.above, dim.below);
+            // A bound that only padding makes does not concern what lies before it.
+            if dim.padding_only && below.is_none() && c + dim.reach < dim.len {
+                continue;
+            }
+            let condition = match plan.conditions.get(&(d, c)) {
+                Some(&condition) => condition,
+                None => {
+                    let mut inside = Val::bool(true);
+                    if let Some(above) = above {
+                        inside = self.b.icmp("sgt", above, Val::i32(c));
+                    }
+                    if let Some(below) = below {
+                        let after = self.b.icmp("sle", below, Val::i32(c));
+                        inside = self.b.and(inside, after);
+                    }
+                    plan.conditions.insert((d, c), inside);
+                    inside
+                }
+            };
+            all = self.b.and(all, condition);
+        }
+        if all.is_true() {
+            When::Always
+        } else if all.is_false() {
+            When::Never
+        } else {
+            When::If(all)
+        }
+    }
+
+    pub fn load(
+        &mut self,
+        op: &Op<OpKind>,
+        indices: &[Index],
+        cache: Cache,
+        width: u32,
+    ) -> Result<(), Diagnostic> {
+        let result = op.results[0];
+        let layout = self.layout(result);
+        let (&pad, rest) = op.operands.split_last().expect("loads have padding");
+        let (mut plan, param) = self.plan(op.operands[0], indices, &rest[1..], layout)?;
+        let elem = self.view(param).dtype;
+        let ty = register_type(elem);
+        let pad = self.scalar(pad);
+        let constant = self.view(param).access == tesserine_set::Access::Read;
+        if cache != Cache::Normal {
+            self.need(Instruction::EvictionPriority)?;
+        }
+
+        let Some(layout) = layout else {
+            let when = self.when(&mut plan, &[]);
+            let value = self.load_words(plan.base, 0, elem, 1, when, pad, constant, cache);
+            self.set(result, value);
+            return Ok(());
+        };
+        let mut regs = vec![Val::poison(ty); layout.registers() as usize];
+        let mut seen: HashMap<Vec<u32>, usize> = HashMap::new();
+        for first in (0..regs.len()).step_by(width as usize) {
+            let at = layout.coordinate(first as u32, 0, 0);
+            if let Some(&same) = seen.get(&at) {
+                for i in 0..width as usize {
+                    regs[first + i] = regs[same + i];
+                }
+                continue;
+            }
+            let when = self.when(&mut plan, &at);
+            let (pointer, offset) = self.address(&mut plan, &at);
+            let values = self.load_words(pointer, offset, elem, width, when, pad, constant, cache);
+            regs[first..first + width as usize].copy_from_slice(&values);
+            seen.insert(at, first);
+        }
+        self.set(result, regs);
+        Ok(())
+    }
+
+    /// One access of `width` elements.
+    fn load_words(
+        &mut self,
+        pointer: Val,
+        offset: i64,
+        elem: DType,
+        width: u32,
+        when: When,
+        pad: Val,
+        constant: bool,
+        cache: Cache,
+    ) -> Vec<Val> {
+        if when == When::Never {
+            return vec![pad; width as usize];
+        }
+        let bytes = width * elem.bits() / 8;
+        let shape = words(bytes);
+        let words = if when == When::Always && cache == Cache::Normal {
+            let pointer = self.b.offset(pointer, Val::i64(offset));
+            let ty = match bytes {
+                1 => I8,
+                2 => I16,
+                4 => I32,
+                _ => I32.vector(shape.count),
+            };
+            let all = self.b.load(pointer, ty, bytes, constant);
+            match bytes {
+                1 | 2 => vec![self.b.resize(all, I32, false)],
+                _ => (0..shape.count).map(|i| self.b.extract(all, i)).collect(),
+            }
+        } else {
+            let mut args = vec![pointer];
+            if let When::If(condition) = when {
+                args.push(condition);
+                let filled = self.pack(&vec![pad; width as usize], elem);
+                args.extend(filled);
+            }
+            let template =
+                ptx_table::load(shape, offset, matches!(when, When::If(_)), constant, cache);
+            let effect = if constant {
+                Effect::Pure
+            } else {
+                Effect::Memory
+            };
+            self.b.asm(
+                &template.text,
+                &template.constraints,
+                &vec![I32; shape.count],
+                &args,
+                effect,
+            )
+        };
+        self.unpack(&words, elem, width)
+    }
+
+    pub fn store(
+        &mut self,
+        op: &Op<OpKind>,
+        indices: &[Index],
+        cache: Cache,
+        width: u32,
+    ) -> Result<(), Diagnostic> {
+        let (&value, rest) = op.operands.split_last().expect("stores have a value");
+        let layout = self.layout(value);
+        let (mut plan, param) = self.plan(op.operands[0], indices, &rest[1..], layout)?;
+        let elem = self.view(param).dtype;
+        let regs = self.get(value);
+        if cache != Cache::Normal {
+            self.need(Instruction::EvictionPriority)?;
+        }
+        let owner = self.owner(layout);
+        plan.condition = self.b.and(plan.condition, owner);
+
+        let count = layout.map_or(1, |l| l.registers() as usize);
+        let mut seen: Vec<Vec<u32>> = Vec::new();
+        for first in (0..count).step_by(width as usize) {
+            let at = layout.map_or(Vec::new(), |l| l.coordinate(first as u32, 0, 0));
+            if seen.contains(&at) {
+                continue;
+            }
+            let when = self.when(&mut plan, &at);
+            if when == When::Never {
+                continue;
+            }
+            let (pointer, offset) = self.address(&mut plan, &at);
+            let words = self.pack(&regs[first..first + width as usize], elem);
+            let shape = ptx_table::words(width * elem.bits() / 8);
+            let predicated = matches!(when, When::If(_));
+            let template = ptx_table::store(shape, offset, predicated, cache);
+            let mut args = vec![pointer];
+            args.extend(words);
+            if let When::If(condition) = when {
+                args.push(condition);
+            }
+            self.b.asm(
+                &template.text,
+                &template.constraints,
+                &[],
+                &args,
+                Effect::Memory,
+            );
+            seen.push(at);
+        }
+        Ok(())
+    }
+
+    /// Registers as 32-bit words in memory order; a word that is not full has zeros above.
+    pub fn pack(&mut self, values: &[Val], elem: DType) -> Vec<Val> {
+        let bits = elem.bits().max(8);
+        match bits {
+            64 => values
+                .iter()
+                .flat_map(|&v| {
+                    let whole = self.b.bitcast(v, I64);
+                    let low = self.b.resize(whole, I32, false);
+                    let high = self.b.lshr(whole, 32);
+                    [low, self.b.resize(high, I32, false)]
+                })
+                .collect(),
+            32 => values.iter().map(|&v| self.b.bitcast(v, I32)).collect(),
+            _ => values
+                .chunks((32 / bits) as usize)
+                .map(|chunk| self.pack_word(chunk, elem))
+                .collect(),
+        }
+    }
+
+    fn pack_word(&mut self, chunk: &[Val], elem: DType) -> Val {
+        // The same constant in all places, as padding is, is a constant.
+        let uniform = chunk.iter().all(|v| *v == chunk[0]);
+        if uniform && let Some(bits) = constant_bits(chunk[0]) {
+            let mut word = 0u32;
+            for i in 0..chunk.len() as u32 {
+                word |= (bits as u32) << (i * elem.bits());
+            }
+            return Val::int(word as i32 as i64, I32);
+        }
+        let chunk: Vec<Val> = chunk
+            .iter()
+            .map(|&v| match v.ty {
+                I1 => self.b.cast("zext", v, I8),
+                _ => v,
+            })
+            .collect();
+        let width = chunk[0].ty.bits();
+        if chunk.len() as u32 * width == 32 {
+            let all = self.b.vector(&chunk);
+            return self.b.bitcast(all, I32);
+        }
+        let mut word = Val::i32(0);
+        for (i, &v) in chunk.iter().enumerate() {
+            let bits = self.b.bitcast(v, v.ty.as_int());
+            let wide = self.b.cast("zext", bits, I32);
+            let up = self.b.shl(wide, i as u32 * width);
+            word = self.b.or(word, up);
+        }
+        word
+    }
+
+    /// The opposite of [`Lower::pack`].
+    pub fn unpack(&mut self, words: &[Val], elem: DType, count: u32) -> Vec<Val> {
+        let ty = register_type(elem);
+        let bits = elem.bits().max(8);
+        (0..count)
+            .map(|i| match bits {
+                64 => {
+                    let low = self.b.cast("zext", words[2 * i as usize], I64);
+                    let high = self.b.cast("zext", words[2 * i as usize + 1], I64);
+                    let up = self.b.shl(high, 32);
+                    let whole = self.b.or(up, low);
+                    self.b.bitcast(whole, ty)
+                }
+                32 => self.b.bitcast(words[i as usize], ty),
+                _ => {
+                    let per = 32 / bits;
+                    let word = words[(i / per) as usize];
+                    let part = self.b.lshr(word, i % per * bits);
+                    if ty == I1 {
+                        let byte = self.b.resize(part, I8, false);
+                        return self.b.icmp("ne", byte, Val::int(0, I8));
+                    }
+                    let part = self.b.resize(part, ty.as_int(), false);
+                    self.b.bitcast(part, ty)
+                }
+            })
+            .collect()
+    }
+}
+
+/// The bits of a constant of 16 bits or fewer.
+fn constant_bits(value: Val) -> Option<u64> {
+    let bits = match value.kind {
+        Kind::Int(v) if value.ty == I1 => (v & 1) as u64,
+        Kind::Int(v) => v as u64,
+        Kind::Float(v) if value.ty == super::builder::F16 => {
+            half::f16::from_f64(v).to_bits() as u64
+        }
+        Kind::Float(v) if value.ty == super::builder::BF16 => {
+            half::bf16::from_f64(v).to_bits() as u64
+        }
+        _ => return None,
+    };
+    debug_assert_ne!(value.ty, F32);
+    Some(bits & (u64::MAX >> (64 - value.ty.bits().max(8))))
+}

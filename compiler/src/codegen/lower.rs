@@ -1,0 +1,1038 @@
+//! The walk over a role's operations: control flow, values, and what the other files here emit.
+
+use std::{collections::HashMap, rc::Rc};
+
+use tesserine_set::{AbiArg, DType, Fact, Formula, FormulaOp, ParamKind, Term, ViewParam};
+
+use super::builder::{
+    BF16, Builder, Effect, F16, F32, F64, GLOBAL, I1, I8, I16, I32, I64, Kind, Place, Ty, Val,
+};
+use crate::{
+    diagnostics::{Diagnostic, codes},
+    ir::{
+        OpId, RegionId, ValueDef, ValueId,
+        role::{self, OpKind, RoleBody},
+        tile::{self, BinaryOp, Constant, OpKind as Tile},
+    },
+    layout::Layout,
+    span::{SourceMap, Span},
+    target::{
+        PtxVersion, Target,
+        legality::{self, Instruction},
+    },
+};
+
+/// A kernel as LLVM IR text.
+pub struct Lowered {
+    pub text: String,
+    pub threads: u32,
+    pub ptx_version: PtxVersion,
+}
+
+/// The registers of a tile, or the one of a scalar.
+pub type Regs = Rc<[Val]>;
+
+/// One kernel on its way.
+pub struct Lower<'a> {
+    pub b: Builder<'a>,
+    pub kernel: &'a role::Kernel,
+    pub body: &'a RoleBody,
+    pub target: Target,
+    /// Where the operation at hand stands.
+    pub span: Span,
+    pub threads: u32,
+    /// The thread's number in the block.
+    pub thread: Val,
+    version: PtxVersion,
+    values: HashMap<ValueId, Regs>,
+    arguments: HashMap<Argument, Val>,
+    formulas: HashMap<Formula, Val>,
+    axes: Vec<Val>,
+    coordinates: HashMap<(Vec<Vec<u32>>, Vec<Vec<u32>>, usize), Rc<[Val]>>,
+    owners: HashMap<u32, Val>,
+    /// Shared bytes that some thread may still be reading: start and end.
+    reading: Vec<(u32, u32)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Argument {
+    Pointer(u32),
+    Stride(u32, u32),
+    Dim(u32),
+    Scalar(u32),
+}
+
+/// Lowers `kernel` for `target`.
+pub fn lower<'a>(
+    kernel: &'a role::Kernel,
+    target: Target,
+    sources: &'a SourceMap,
+    entry: &str,
+) -> Result<Lowered, Diagnostic> {
+    let [role] = &kernel.roles[..] else {
+        return Err(Diagnostic::error(
+            codes::E0010,
+            kernel.header.span,
+            "a kernel of several roles is not yet compiled",
+        ));
+    };
+    let threads = role.warps * Target::WARP;
+    let mut lower = Lower {
+        b: Builder::new(sources, kernel.header.span, entry),
+        kernel,
+        body: &role.body,
+        target,
+        span: kernel.header.span,
+        threads,
+        thread: Val::i32(0),
+        version: target.info().ptx,
+        values: HashMap::new(),
+        arguments: HashMap::new(),
+        formulas: HashMap::new(),
+        axes: Vec::new(),
+        coordinates: HashMap::new(),
+        owners: HashMap::new(),
+        reading: Vec::new(),
+    };
+    let parameters = lower.parameters();
+    lower.b.set_location(kernel.header.span);
+    lower.thread = {
+        let place = lower.b.go_to(Place::Prologue);
+        let thread = lower.b.call(
+            Some(I32),
+            "llvm.nvvm.read.ptx.sreg.tid.x",
+            &[],
+            Effect::Pure,
+        );
+        lower.b.go_to(place);
+        thread
+    };
+    lower.grid()?;
+    lower.region(role.body.root)?;
+
+    let mut attributes = vec![format!("\"nvvm.reqntid\"=\"{threads},1,1\"")];
+    if let Some(blocks) = kernel.header.schedule.blocks_per_sm {
+        attributes.push(format!("\"nvvm.minctasm\"=\"{blocks}\""));
+    }
+    if let Some(registers) = kernel.header.schedule.max_regs {
+        attributes.push(format!("\"nvvm.maxnreg\"=\"{registers}\""));
+    }
+    if kernel.shared_bytes > 0 {
+        lower
+            .b
+            .global("@shared = external addrspace(3) global [0 x i8], align 16");
+    }
+    Ok(Lowered {
+        text: lower.b.finish(entry, &parameters, &attributes.join(" ")),
+        threads,
+        ptx_version: lower.version,
+    })
+}
+
+/// The LLVM type of one register that holds an element.
+pub fn register_type(elem: DType) -> Ty {
+    match elem {
+        DType::F64 => F64,
+        DType::F32 | DType::Tf32 => F32,
+        DType::F16 => F16,
+        DType::Bf16 => BF16,
+        DType::E4m3 | DType::E5m2 | DType::E2m1 | DType::Ue8m0 | DType::Ue4m3 => I8,
+        DType::I8 | DType::U8 | DType::U4 | DType::I4 => I8,
+        DType::I16 | DType::U16 => I16,
+        DType::I32 | DType::U32 => I32,
+        DType::I64 | DType::U64 => I64,
+        DType::Bool | DType::U1 => I1,
+    }
+}
+
+impl<'a> Lower<'a> {
+    /// An error at the operation at hand: the thing is not compiled yet.
+    pub fn not_yet(&self, what: impl std::fmt::Display) -> Diagnostic {
+        Diagnostic::error(
+            codes::E0010,
+            self.span,
+            format!("{what} is not yet compiled"),
+        )
+    }
+
+    /// The instruction is about to be emitted: raises the kernel's PTX version, or refuses.
+    pub fn need(&mut self, instruction: Instruction) -> Result<(), Diagnostic> {
+        let version = legality::require(instruction, self.target, self.span)?;
+        self.version = self.version.max(version);
+        Ok(())
+    }
+
+    /// Whether the target has the instruction; raises the kernel's PTX version if so.
+    pub fn may_use(&mut self, instruction: Instruction) -> bool {
+        legality::has(instruction, self.target) && self.need(instruction).is_ok()
+    }
+
+    fn parameters(&mut self) -> Vec<String> {
+        let signature = &self.kernel.header.signature;
+        let mut text = Vec::new();
+        for (i, arg) in super::abi(signature).into_iter().enumerate() {
+            let n = i as u32;
+            let (key, ty, spelled) = match arg {
+                AbiArg::Pointer { param } => {
+                    let align = self.base_alignment(param);
+                    let spelled = format!("ptr addrspace(1) noalias align {align} %a{n}");
+                    (Argument::Pointer(param), GLOBAL, spelled)
+                }
+                AbiArg::Stride { param, dim } => {
+                    (Argument::Stride(param, dim), I64, format!("i64 %a{n}"))
+                }
+                AbiArg::Dim { dim } => {
+                    let spelled = format!("i64 range(i64 0, {}) %a{n}", 1i64 << 48);
+                    (Argument::Dim(dim), I64, spelled)
+                }
+                AbiArg::Scalar { param } => {
+                    let ty = match signature.params[param as usize].kind {
+                        ParamKind::Scalar { dtype, .. } => scalar_argument(dtype),
+                        ParamKind::View(_) => unreachable!("the ABI lists scalars"),
+                    };
+                    (Argument::Scalar(param), ty, format!("{ty} %a{n}"))
+                }
+            };
+            let value = Val {
+                ty,
+                kind: Kind::Argument(n),
+            };
+            self.arguments.insert(key, value);
+            text.push(spelled);
+        }
+        text
+    }
+
+    /// The view that parameter `param` is.
+    pub fn view(&self, param: u32) -> &'a ViewParam {
+        match &self.kernel.header.signature.params[param as usize].kind {
+            ParamKind::View(view) => view,
+            ParamKind::Scalar { .. } => unreachable!("the verifier checked that it is a view"),
+        }
+    }
+
+    /// What the base of a view is known to be a multiple of, in bytes.
+    fn base_alignment(&self, param: u32) -> u32 {
+        let view = self.view(param);
+        let facts = &self.kernel.header;
+        let element = view.dtype.bits().max(8) / 8;
+        facts
+            .requires
+            .iter()
+            .chain(&facts.facts)
+            .filter_map(|fact| match fact {
+                Fact::Aligned { param: p, bytes } if *p == param => Some(*bytes),
+                _ => None,
+            })
+            .chain(view.facts.align)
+            .fold(element, u32::max)
+            .min(1 << 16)
+    }
+
+    pub fn pointer(&self, param: u32) -> Val {
+        self.arguments[&Argument::Pointer(param)]
+    }
+
+    /// The stride of a dimension, in elements.
+    pub fn stride(&self, param: u32, dim: u32) -> Val {
+        self.arguments
+            .get(&Argument::Stride(param, dim))
+            .copied()
+            .unwrap_or(Val::i64(1))
+    }
+
+    /// The value of a formula, worked out once, in the prologue.
+    pub fn formula(&mut self, formula: &Formula) -> Val {
+        if let Some(value) = self.formulas.get(formula) {
+            return *value;
+        }
+        let place = self.b.go_to(Place::Prologue);
+        let mut stack: Vec<Val> = Vec::new();
+        for term in &formula.0 {
+            let value = match *term {
+                Term::Int(value) => Val::i64(value),
+                Term::Dim(dim) => self.arguments[&Argument::Dim(dim)],
+                Term::Scalar(param) => {
+                    let value = self.arguments[&Argument::Scalar(param)];
+                    self.b.resize(value, I64, true)
+                }
+                Term::Given(param) => {
+                    let pointer = self.arguments[&Argument::Pointer(param)];
+                    let address = self.b.cast("ptrtoint", pointer, I64);
+                    let given = self.b.icmp("ne", address, Val::i64(0));
+                    self.b.cast("zext", given, I64)
+                }
+                Term::Op(op) => {
+                    let b = if op.arity() == 2 {
+                        stack.pop().expect("formulas were checked")
+                    } else {
+                        Val::i64(0)
+                    };
+                    let a = stack.pop().expect("formulas were checked");
+                    self.formula_op(op, a, b)
+                }
+            };
+            stack.push(value);
+        }
+        self.b.go_to(place);
+        let value = stack.pop().expect("formulas were checked");
+        self.formulas.insert(formula.clone(), value);
+        value
+    }
+
+    /// Dimensions are not negative, and grids and extents are made of them; divisors are positive where a launch
+    /// succeeded.
+    fn formula_op(&mut self, op: FormulaOp, a: Val, b: Val) -> Val {
+        let truth = |s: &mut Self, v: Val| s.b.icmp("ne", v, Val::i64(0));
+        match op {
+            FormulaOp::Neg => self.b.sub(Val::i64(0), a),
+            FormulaOp::Not => {
+                let v = self.b.icmp("eq", a, Val::i64(0));
+                self.b.cast("zext", v, I64)
+            }
+            FormulaOp::Add => self.b.add(a, b),
+            FormulaOp::Sub => self.b.sub(a, b),
+            FormulaOp::Mul => self.b.mul(a, b),
+            FormulaOp::Div => self.floor_div(a, b, true),
+            FormulaOp::Rem => self.floor_rem(a, b, true),
+            FormulaOp::CeilDiv | FormulaOp::RoundUp => {
+                // (a + b − 1) / b, for a divisor above zero.
+                let less = self.b.sub(b, Val::i64(1));
+                let sum = self.b.add(a, less);
+                let blocks = self.floor_div(sum, b, true);
+                match op {
+                    FormulaOp::CeilDiv => blocks,
+                    _ => self.b.mul(blocks, b),
+                }
+            }
+            FormulaOp::Min => self.b.intrinsic("llvm.smin", &[a, b]),
+            FormulaOp::Max => self.b.intrinsic("llvm.smax", &[a, b]),
+            FormulaOp::And | FormulaOp::Or => {
+                let (x, y) = (truth(self, a), truth(self, b));
+                let v = match op {
+                    FormulaOp::And => self.b.and(x, y),
+                    _ => self.b.or(x, y),
+                };
+                self.b.cast("zext", v, I64)
+            }
+            FormulaOp::Eq
+            | FormulaOp::Ne
+            | FormulaOp::Lt
+            | FormulaOp::Le
+            | FormulaOp::Gt
+            | FormulaOp::Ge => {
+                let predicate = match op {
+                    FormulaOp::Eq => "eq",
+                    FormulaOp::Ne => "ne",
+                    FormulaOp::Lt => "slt",
+                    FormulaOp::Le => "sle",
+                    FormulaOp::Gt => "sgt",
+                    _ => "sge",
+                };
+                let v = self.b.icmp(predicate, a, b);
+                self.b.cast("zext", v, I64)
+            }
+        }
+    }
+
+    /// This block's index on each axis, from its number in the one-dimensional grid: fewer than 2³¹ blocks.
+    fn grid(&mut self) -> Result<(), Diagnostic> {
+        let place = self.b.go_to(Place::Prologue);
+        let axes = &self.kernel.header.axes;
+        let mut rest = self.b.call(
+            Some(I32),
+            "llvm.nvvm.read.ptx.sreg.ctaid.x",
+            &[],
+            Effect::Pure,
+        );
+        let mut indices = vec![Val::i64(0); axes.len()];
+        for (i, axis) in axes.iter().enumerate().rev() {
+            let index = if axis.extent.as_int() == Some(1) {
+                Val::i32(0)
+            } else if axes[..i].iter().all(|a| a.extent.as_int() == Some(1)) {
+                rest
+            } else {
+                let extent = self.formula(&axis.extent);
+                let extent = self.b.resize(extent, I32, false);
+                let quotient = self.b.binary("udiv", rest, extent);
+                let product = self.b.mul(quotient, extent);
+                let index = self.b.sub(rest, product);
+                rest = quotient;
+                index
+            };
+            indices[i] = self.b.cast("zext", index, I64);
+        }
+        self.axes = indices;
+        self.b.go_to(place);
+        Ok(())
+    }
+
+    /// The part of each coordinate that the thread gives, in a layout.
+    pub fn thread_coordinates(&mut self, layout: &Layout) -> Rc<[Val]> {
+        let key = (layout.lane.clone(), layout.warp.clone(), layout.shape.len());
+        if let Some(found) = self.coordinates.get(&key) {
+            return found.clone();
+        }
+        let place = self.b.go_to(Place::Prologue);
+        let bits: Vec<&Vec<u32>> = layout.lane.iter().chain(&layout.warp).collect();
+        let mut all = Vec::new();
+        for d in 0..layout.shape.len() {
+            let mut sum = Val::i32(0);
+            let mut i = 0;
+            while i < bits.len() {
+                let value = bits[i][d];
+                if value == 0 {
+                    i += 1;
+                    continue;
+                }
+                // Bits that move by the same distance move together.
+                let mut run = 1;
+                while value.is_power_of_two()
+                    && i + run < bits.len()
+                    && bits[i + run][d] == value << run
+                {
+                    run += 1;
+                }
+                let mask = ((1u64 << run) - 1) << i;
+                let piece = if i + run == bits.len() && i == 0 {
+                    self.thread
+                } else {
+                    self.b.and(self.thread, Val::i32(mask as u32))
+                };
+                let piece = if value.is_power_of_two() {
+                    let to = value.trailing_zeros();
+                    match to.cmp(&(i as u32)) {
+                        std::cmp::Ordering::Less => self.b.lshr(piece, i as u32 - to),
+                        _ => self.b.shl(piece, to - i as u32),
+                    }
+                } else {
+                    let bit = self.b.lshr(piece, i as u32);
+                    self.b.mul(bit, Val::i32(value))
+                };
+                sum = self.b.or(sum, piece);
+                i += run;
+            }
+            all.push(sum);
+        }
+        self.b.go_to(place);
+        let all: Rc<[Val]> = all.into();
+        self.coordinates.insert(key, all.clone());
+        all
+    }
+
+    /// The coordinate of register `register` along `dim`.
+    pub fn coordinate(&mut self, layout: &Layout, register: u32, dim: usize) -> Val {
+        let base = self.thread_coordinates(layout)[dim];
+        let at = layout.coordinate(register, 0, 0)[dim];
+        self.b.add(base, Val::i32(at))
+    }
+
+    /// The largest coordinate along `dim` that the thread alone gives.
+    pub fn thread_reach(layout: &Layout, dim: usize) -> u32 {
+        layout
+            .lane
+            .iter()
+            .chain(&layout.warp)
+            .fold(0, |reach, v| reach | v[dim])
+    }
+
+    /// Whether this thread is the first among those that hold the same elements; constant `true` if none do.
+    pub fn owner(&mut self, layout: Option<&Layout>) -> Val {
+        let free = match layout {
+            // A scalar: the first thread has it.
+            None => self.threads - 1,
+            Some(layout) => layout
+                .lane
+                .iter()
+                .chain(&layout.warp)
+                .enumerate()
+                .filter(|(_, v)| v.iter().all(|&x| x == 0))
+                .fold(0, |mask, (i, _)| mask | 1 << i),
+        };
+        if free == 0 {
+            return Val::bool(true);
+        }
+        if let Some(&owner) = self.owners.get(&free) {
+            return owner;
+        }
+        let place = self.b.go_to(Place::Prologue);
+        let bits = self.b.and(self.thread, Val::i32(free));
+        let owner = self.b.icmp("eq", bits, Val::i32(0));
+        self.b.go_to(place);
+        self.owners.insert(free, owner);
+        owner
+    }
+
+    pub fn get(&self, value: ValueId) -> Regs {
+        self.values
+            .get(&value)
+            .unwrap_or_else(|| unreachable!("{value} is used before it is made"))
+            .clone()
+    }
+
+    /// The one register of a scalar.
+    pub fn scalar(&self, value: ValueId) -> Val {
+        self.get(value)[0]
+    }
+
+    pub fn set(&mut self, value: ValueId, regs: impl Into<Regs>) {
+        self.values.insert(value, regs.into());
+    }
+
+    pub fn layout(&self, value: ValueId) -> Option<&'a Layout> {
+        self.body.values[value].ty.layout.as_deref()
+    }
+
+    pub fn elem(&self, value: ValueId) -> DType {
+        self.body.ty(value).ty.elem()
+    }
+
+    /// How many registers the value takes.
+    fn count(&self, value: ValueId) -> usize {
+        self.layout(value).map_or(1, |l| l.registers() as usize)
+    }
+
+    fn region(&mut self, region: RegionId) -> Result<Vec<Val>, Diagnostic> {
+        let body = self.body;
+        for &op in &body.regions[region].ops {
+            let operation = &body.ops[op];
+            self.span = operation.span;
+            self.b.set_location(operation.span);
+            match &operation.kind {
+                OpKind::Tile(Tile::Yield) => {
+                    return Ok(operation
+                        .operands
+                        .iter()
+                        .flat_map(|&v| self.get(v).to_vec())
+                        .collect());
+                }
+                OpKind::Tile(Tile::Return) => {
+                    self.b.return_void();
+                    return Ok(Vec::new());
+                }
+                _ => self.operation(op)?,
+            }
+        }
+        unreachable!("the verifier checked that regions end in a terminator")
+    }
+
+    fn operation(&mut self, id: OpId) -> Result<(), Diagnostic> {
+        let body = self.body;
+        let op = &body.ops[id];
+        match &op.kind {
+            OpKind::Load {
+                indices,
+                cache,
+                width,
+            } => self.load(op, indices, *cache, *width),
+            OpKind::Store {
+                indices,
+                cache,
+                width,
+            } => self.store(op, indices, *cache, *width),
+            OpKind::Reduce {
+                op: kind,
+                axis,
+                scratch,
+            } => self.reduce(op, *kind, *axis, *scratch),
+            OpKind::Convert { scratch } => self.convert(op, *scratch),
+            OpKind::Barrier => {
+                self.barrier();
+                Ok(())
+            }
+            OpKind::Tile(kind) => match kind {
+                Tile::If => self.branch(id),
+                Tile::For { rev, .. } => self.counted_loop(id, *rev),
+                Tile::While => self.searching_loop(id),
+                Tile::Assert { .. } => Ok(()),
+                _ => self.tile_operation(id, kind),
+            },
+        }
+    }
+
+    fn tile_operation(&mut self, id: OpId, kind: &Tile) -> Result<(), Diagnostic> {
+        let body = self.body;
+        let op = &body.ops[id];
+        let result = op.results[0];
+        let regs: Vec<Val> = match kind {
+            Tile::Constant(constant) => vec![self.constant(*constant)?],
+            Tile::Param(param) => match self.arguments.get(&Argument::Scalar(*param)) {
+                None => Vec::new(),
+                Some(&argument) => vec![self.scalar_parameter(argument, *param, result)?],
+            },
+            Tile::Dim(dim) => vec![self.arguments[&Argument::Dim(*dim)]],
+            Tile::GridIndex(axis) => vec![self.axes[*axis as usize]],
+            Tile::Unary(unary) => {
+                let elem = self.elem(op.operands[0]);
+                let a = self.get(op.operands[0]);
+                a.iter()
+                    .map(|&a| self.unary(*unary, a, elem))
+                    .collect::<Result<_, _>>()?
+            }
+            Tile::Binary(binary) => {
+                let elem = self.elem(op.operands[0]);
+                let (a, b) = (self.get(op.operands[0]), self.get(op.operands[1]));
+                let known = self.is_nonnegative(op.operands[0], 8)
+                    && self.is_nonnegative(op.operands[1], 8);
+                a.iter()
+                    .zip(b.iter())
+                    .map(|(&a, &b)| self.binary(*binary, a, b, elem, known))
+                    .collect::<Result<_, _>>()?
+            }
+            Tile::Compare(compare) => {
+                let elem = self.elem(op.operands[0]);
+                let (a, b) = (self.get(op.operands[0]), self.get(op.operands[1]));
+                a.iter()
+                    .zip(b.iter())
+                    .map(|(&a, &b)| self.compare(*compare, a, b, elem))
+                    .collect::<Result<_, _>>()?
+            }
+            Tile::Fma => {
+                let elem = self.elem(result);
+                let [a, b, c] = [0, 1, 2].map(|i| self.get(op.operands[i]));
+                (0..a.len())
+                    .map(|i| self.fma(a[i], b[i], c[i], elem))
+                    .collect::<Result<_, _>>()?
+            }
+            Tile::Select => {
+                let [c, a, b] = [0, 1, 2].map(|i| self.get(op.operands[i]));
+                let condition = |i: usize| c[if c.len() == 1 { 0 } else { i }];
+                (0..a.len())
+                    .map(|i| self.b.select(condition(i), a[i], b[i]))
+                    .collect()
+            }
+            Tile::Cast => {
+                let (from, to) = (self.elem(op.operands[0]), self.elem(result));
+                let a = self.get(op.operands[0]);
+                self.cast_all(&a, from, to)?
+            }
+            Tile::Bitcast => {
+                let (from, to) = (self.elem(op.operands[0]), self.elem(result));
+                if from.bits() != to.bits() {
+                    return Err(self.not_yet("a bitcast between widths"));
+                }
+                let ty = register_type(to);
+                let a = self.get(op.operands[0]);
+                a.iter().map(|&a| self.b.bitcast(a, ty)).collect()
+            }
+            Tile::Broadcast | Tile::Reshape | Tile::Permute(_) | Tile::Slice(_) => {
+                self.rearrange(op, kind)?
+            }
+            Tile::Iota => self.iota(result)?,
+            Tile::Reduce { .. }
+            | Tile::Load { .. }
+            | Tile::Store { .. }
+            | Tile::If
+            | Tile::For { .. }
+            | Tile::While
+            | Tile::Yield
+            | Tile::Return
+            | Tile::Assert { .. } => {
+                unreachable!("role IR has forms of its own for these, or they are done above")
+            }
+        };
+        self.set(result, regs);
+        Ok(())
+    }
+
+    fn scalar_parameter(
+        &mut self,
+        argument: Val,
+        param: u32,
+        result: ValueId,
+    ) -> Result<Val, Diagnostic> {
+        let ParamKind::Scalar { dtype, .. } =
+            self.kernel.header.signature.params[param as usize].kind
+        else {
+            unreachable!("the argument is a scalar's")
+        };
+        let place = self.b.go_to(Place::Prologue);
+        let (value, from) = match dtype {
+            DType::Bool => (self.b.icmp("ne", argument, Val::int(0, I8)), DType::Bool),
+            DType::U64 => (argument, DType::U64),
+            t if t.is_int() => (argument, DType::I64),
+            t => {
+                let ty = register_type(t);
+                (self.b.bitcast(argument, ty), t)
+            }
+        };
+        let value = self.cast_all(&[value], from, self.elem(result));
+        self.b.go_to(place);
+        Ok(value?[0])
+    }
+
+    fn constant(&mut self, constant: Constant) -> Result<Val, Diagnostic> {
+        Ok(match constant {
+            Constant::Bool(value) => Val::bool(value),
+            Constant::Int(value, elem) => Val::int(value, register_type(elem)),
+            Constant::Float(value, elem) => match elem {
+                DType::F64 | DType::F32 | DType::Tf32 | DType::F16 | DType::Bf16 => {
+                    Val::float(value, register_type(elem))
+                }
+                _ => self.cast_all(&[Val::float(value, F32)], DType::F32, elem)?[0],
+            },
+        })
+    }
+
+    fn iota(&mut self, result: ValueId) -> Result<Vec<Val>, Diagnostic> {
+        let ty = register_type(self.elem(result));
+        let layout = self.layout(result).expect("a tile has a layout");
+        let coordinates = self.thread_coordinates(layout);
+        let mut base = Val::i32(0);
+        let mut strides = vec![1u32; layout.shape.len()];
+        for d in (0..layout.shape.len()).rev() {
+            if d + 1 < layout.shape.len() {
+                strides[d] = strides[d + 1] * layout.shape[d + 1];
+            }
+            let scaled = self.b.mul(coordinates[d], Val::i32(strides[d]));
+            base = self.b.add(base, scaled);
+        }
+        let base = self.b.resize(base, ty, false);
+        Ok((0..layout.registers())
+            .map(|register| {
+                let at = layout.coordinate(register, 0, 0);
+                let offset: u32 = at.iter().zip(&strides).map(|(a, s)| a * s).sum();
+                self.b.add(base, Val::int(offset as i64, ty))
+            })
+            .collect())
+    }
+
+    /// All threads arrive, and see what the others stored.
+    pub fn barrier(&mut self) {
+        self.b.call(
+            None,
+            "llvm.nvvm.barrier.cta.sync.aligned.all",
+            &[Val::i32(0)],
+            Effect::Convergent,
+        );
+        self.reading.clear();
+    }
+
+    /// The bytes are about to be written: waits for those who may still read them.
+    pub fn claim_shared(&mut self, start: u32, bytes: u32) {
+        let end = start + bytes;
+        if self.reading.iter().any(|&(s, e)| s < end && start < e) {
+            self.barrier();
+        }
+    }
+
+    /// The bytes are being read, until the next barrier.
+    pub fn note_shared_read(&mut self, start: u32, bytes: u32) {
+        self.reading.push((start, start + bytes));
+    }
+
+    fn results(&mut self, id: OpId, values: &[Val]) {
+        let body = self.body;
+        let mut at = 0;
+        for &result in &body.ops[id].results {
+            let count = self.count(result);
+            self.set(result, &values[at..at + count]);
+            at += count;
+        }
+    }
+
+    fn types(&self, values: &[ValueId]) -> Vec<Ty> {
+        values
+            .iter()
+            .flat_map(|&v| {
+                let ty = register_type(self.elem(v));
+                std::iter::repeat_n(ty, self.count(v))
+            })
+            .collect()
+    }
+
+    fn branch(&mut self, id: OpId) -> Result<(), Diagnostic> {
+        let body = self.body;
+        let op = &body.ops[id];
+        let condition = self.scalar(op.operands[0]);
+        let constant = match (condition.is_true(), condition.is_false()) {
+            (true, _) => Some(op.regions[0]),
+            (_, true) => Some(op.regions[1]),
+            _ => None,
+        };
+        if let Some(region) = constant {
+            let values = self.region(region)?;
+            self.results(id, &values);
+            return Ok(());
+        }
+        let (yes, no, after) = (self.b.label(), self.b.label(), self.b.label());
+        self.b.branch(condition, yes, no, false);
+        let before = self.reading.clone();
+        let mut incoming = Vec::new();
+        let mut reading = Vec::new();
+        for (label, &region) in [yes, no].into_iter().zip(&op.regions) {
+            self.reading = before.clone();
+            self.b.begin(label);
+            let values = self.region(region)?;
+            incoming.push((self.b.block(), values));
+            self.b.jump(after);
+            reading.append(&mut self.reading);
+        }
+        self.reading = reading;
+        self.b.begin(after);
+        let slot = self.b.phis(&self.types(&op.results));
+        let results = slot.results().to_vec();
+        self.b.fill(slot, &incoming);
+        self.results(id, &results);
+        Ok(())
+    }
+
+    /// What is read at the end of a loop's body is still being read at its start.
+    fn enter_loop(&mut self, regions: &[RegionId]) {
+        for region in regions {
+            let mut used = Vec::new();
+            self.scratch_in(*region, &mut used);
+            self.reading.append(&mut used);
+        }
+    }
+
+    fn scratch_in(&self, region: RegionId, out: &mut Vec<(u32, u32)>) {
+        for &op in &self.body.regions[region].ops {
+            let op = &self.body.ops[op];
+            if let OpKind::Reduce {
+                scratch: Some(buffer),
+                ..
+            }
+            | OpKind::Convert {
+                scratch: Some(buffer),
+            } = &op.kind
+            {
+                let buffer = &self.kernel.buffers[*buffer];
+                let start = buffer.offset.unwrap_or(0);
+                out.push((start, start + buffer.bytes));
+            }
+            for &inner in &op.regions {
+                self.scratch_in(inner, out);
+            }
+        }
+    }
+
+    fn counted_loop(&mut self, id: OpId, rev: bool) -> Result<(), Diagnostic> {
+        let body = self.body;
+        let op = &body.ops[id];
+        let [lo, hi, step] = [0, 1, 2].map(|i| self.scalar(op.operands[i]));
+        let inits: Vec<Val> = op.operands[3..]
+            .iter()
+            .flat_map(|&v| self.get(v).to_vec())
+            .collect();
+        let region = op.regions[0];
+        let args = body.regions[region].args.clone();
+
+        let enters = self.b.icmp("slt", lo, hi);
+        if enters.is_false() {
+            self.results(id, &inits);
+            return Ok(());
+        }
+        // The last index that a loop of this step reaches.
+        let first = if rev {
+            let span = self.b.sub(hi, Val::i64(1));
+            let span = self.b.sub(span, lo);
+            let steps = self.floor_div(span, step, true);
+            let back = self.b.mul(steps, step);
+            self.b.add(lo, back)
+        } else {
+            lo
+        };
+        let (head, after) = (self.b.label(), self.b.label());
+        let before = self.b.block();
+        if enters.is_true() {
+            self.b.jump(head);
+        } else {
+            self.b.branch(enters, head, after, false);
+        }
+
+        self.b.begin(head);
+        self.enter_loop(&op.regions);
+        let mut types = vec![I64];
+        types.extend(self.types(&args[1..]));
+        let slot = self.b.phis(&types);
+        let carried = slot.results().to_vec();
+        self.set(args[0], vec![carried[0]]);
+        let mut at = 1;
+        for &arg in &args[1..] {
+            let count = self.count(arg);
+            self.set(arg, &carried[at..at + count]);
+            at += count;
+        }
+        let yielded = self.region(region)?;
+        self.span = op.span;
+        self.b.set_location(op.span);
+        let (next, again) = if rev {
+            let next = self.b.sub(carried[0], step);
+            (next, self.b.icmp("sge", next, lo))
+        } else {
+            let next = self.b.add(carried[0], step);
+            (next, self.b.icmp("slt", next, hi))
+        };
+        let latch = self.b.block();
+        self.b.branch(again, head, after, true);
+        let with = |index: Val, values: &[Val]| -> Vec<Val> {
+            std::iter::once(index)
+                .chain(values.iter().copied())
+                .collect()
+        };
+        self.b.fill(
+            slot,
+            &[(before, with(first, &inits)), (latch, with(next, &yielded))],
+        );
+
+        self.b.begin(after);
+        let finals = self.types(&op.results);
+        if enters.is_true() {
+            self.results(id, &yielded);
+        } else {
+            let slot = self.b.phis(&finals);
+            let results = slot.results().to_vec();
+            self.b.fill(slot, &[(before, inits), (latch, yielded)]);
+            self.results(id, &results);
+        }
+        Ok(())
+    }
+
+    fn searching_loop(&mut self, id: OpId) -> Result<(), Diagnostic> {
+        let body = self.body;
+        let op = &body.ops[id];
+        let inits: Vec<Val> = op
+            .operands
+            .iter()
+            .flat_map(|&v| self.get(v).to_vec())
+            .collect();
+        let (head, inside, after) = (self.b.label(), self.b.label(), self.b.label());
+        let before = self.b.block();
+        self.b.jump(head);
+        self.b.begin(head);
+        self.enter_loop(&op.regions);
+        let [test, work] = op.regions[..] else {
+            unreachable!("the verifier checked that `while` has two regions")
+        };
+        let slot = self.b.phis(&self.types(&op.results));
+        let carried = slot.results().to_vec();
+        for region in [test, work] {
+            let mut at = 0;
+            for &arg in &body.regions[region].args {
+                let count = self.count(arg);
+                self.set(arg, &carried[at..at + count]);
+                at += count;
+            }
+        }
+        let condition = self.region(test)?[0];
+        self.b.branch(condition, inside, after, false);
+        self.b.begin(inside);
+        let yielded = self.region(work)?;
+        let latch = self.b.block();
+        self.b.jump_back(head);
+        self.b.fill(slot, &[(before, inits), (latch, yielded)]);
+        self.b.begin(after);
+        self.results(id, &carried);
+        Ok(())
+    }
+
+    /// Whether the scalar is proven to be ≥ 0, looking `depth` operations deep. Index arithmetic does not wrap.
+    pub fn is_nonnegative(&self, value: ValueId, depth: u32) -> bool {
+        let body = self.body;
+        if !body.ty(value).ty.shape().is_empty() || !body.ty(value).ty.elem().is_int() {
+            return false;
+        }
+        if !body.ty(value).ty.elem().is_signed() {
+            return true;
+        }
+        if depth == 0 {
+            return false;
+        }
+        let op = match body.values[value].def {
+            ValueDef::Argument { region, index: 0 } => {
+                return self
+                    .loop_of(region)
+                    .is_some_and(|op| self.is_nonnegative(body.ops[op].operands[0], depth - 1));
+            }
+            ValueDef::Argument { .. } => return false,
+            ValueDef::Result { op, .. } => &body.ops[op],
+        };
+        let both = || {
+            op.operands
+                .iter()
+                .all(|&v| self.is_nonnegative(v, depth - 1))
+        };
+        let OpKind::Tile(kind) = &op.kind else {
+            return false;
+        };
+        match kind {
+            Tile::Constant(Constant::Int(v, _)) => *v >= 0,
+            Tile::Dim(_) | Tile::GridIndex(_) => true,
+            Tile::Binary(
+                BinaryOp::Add
+                | BinaryOp::Mul
+                | BinaryOp::Div
+                | BinaryOp::Rem
+                | BinaryOp::Min
+                | BinaryOp::Or
+                | BinaryOp::Shr,
+            ) => both(),
+            Tile::Binary(BinaryOp::And | BinaryOp::Max) => op
+                .operands
+                .iter()
+                .any(|&v| self.is_nonnegative(v, depth - 1)),
+            Tile::Select => op.operands[1..]
+                .iter()
+                .all(|&v| self.is_nonnegative(v, depth - 1)),
+            _ => false,
+        }
+    }
+
+    /// The counted loop whose body `region` is.
+    fn loop_of(&self, region: RegionId) -> Option<OpId> {
+        self.body.ops.iter().find_map(|(id, op)| {
+            (op.regions.first() == Some(&region)
+                && matches!(op.kind, OpKind::Tile(Tile::For { .. })))
+            .then_some(id)
+        })
+    }
+
+    /// Whether the scalar is proven to be less than the formula: an index on an axis of that extent, or of a loop that
+    /// ends there.
+    pub fn is_below(&self, value: ValueId, extent: &Formula) -> bool {
+        let body = self.body;
+        let is_extent = |v: ValueId| match body.defining_op(v).map(|op| &body.ops[op].kind) {
+            Some(OpKind::Tile(Tile::Dim(dim))) => extent.as_dim() == Some(*dim),
+            Some(OpKind::Tile(Tile::Constant(Constant::Int(c, _)))) => {
+                extent.as_int().is_some_and(|e| *c <= e)
+            }
+            _ => false,
+        };
+        match body.values[value].def {
+            ValueDef::Argument { region, index: 0 } => self
+                .loop_of(region)
+                .is_some_and(|op| is_extent(body.ops[op].operands[1])),
+            ValueDef::Argument { .. } => false,
+            ValueDef::Result { op, .. } => match &body.ops[op].kind {
+                OpKind::Tile(Tile::GridIndex(axis)) => {
+                    self.kernel.header.axes[*axis as usize].extent == *extent
+                }
+                OpKind::Tile(Tile::Constant(Constant::Int(c, _))) => {
+                    extent.as_int().is_some_and(|e| *c < e)
+                }
+                _ => false,
+            },
+        }
+    }
+}
+
+/// The LLVM type in which a scalar parameter is passed.
+fn scalar_argument(elem: DType) -> Ty {
+    match elem {
+        DType::Bool => I8,
+        DType::F64 => F64,
+        DType::F32 | DType::Tf32 => F32,
+        DType::F16 | DType::Bf16 => I16,
+        t if t.is_int() => I64,
+        _ => I8,
+    }
+}
+
+/// The parameter that a view value is.
+pub fn view_parameter(body: &RoleBody, value: ValueId) -> Option<u32> {
+    match body.defining_op(value).map(|op| &body.ops[op].kind) {
+        Some(OpKind::Tile(tile::OpKind::Param(param))) => Some(*param),
+        _ => None,
+    }
+}

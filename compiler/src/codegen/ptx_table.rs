@@ -1,0 +1,172 @@
+//! The templates of inline PTX: all of it is here.
+//!
+//! Loads tie the padding to the results (`0`, `1`, … in the constraints), so that a lane whose predicate is false keeps
+//! it. `$N` are operands in LLVM's numbering: results first.
+
+use crate::ir::tile::Cache;
+
+/// A template with its constraints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    pub text: String,
+    pub constraints: String,
+}
+
+/// How an access of some bytes is spelled: the PTX type, and how many 32- or 64-bit registers it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Words {
+    pub spelling: &'static str,
+    /// 32-bit registers.
+    pub count: usize,
+}
+
+/// The words of an access of `bytes` bytes (a power of two up to 16).
+pub fn words(bytes: u32) -> Words {
+    let (spelling, count) = match bytes {
+        1 => ("b8", 1),
+        2 => ("b16", 1),
+        4 => ("b32", 1),
+        8 => ("v2.b32", 2),
+        16 => ("v4.b32", 4),
+        _ => unreachable!("no access has {bytes} bytes"),
+    };
+    Words { spelling, count }
+}
+
+fn priority(cache: Cache) -> &'static str {
+    match cache {
+        Cache::Normal => "",
+        Cache::EvictFirst => ".L1::evict_first",
+        Cache::EvictLast => ".L1::evict_last",
+    }
+}
+
+fn registers(first: usize, count: usize) -> String {
+    let list: Vec<String> = (first..first + count).map(|i| format!("${i}")).collect();
+    match count {
+        1 => list[0].clone(),
+        _ => format!("{{{}}}", list.join(",")),
+    }
+}
+
+fn address(operand: usize, offset: i64) -> String {
+    match offset {
+        0 => format!("[${operand}]"),
+        _ => format!("[${operand}+{offset}]"),
+    }
+}
+
+/// A load. Operands: the address, the predicate if `predicated`, then one padding for each result if `predicated`.
+/// `constant`: nothing writes the memory while the kernel runs.
+pub fn load(words: Words, offset: i64, predicated: bool, constant: bool, cache: Cache) -> Template {
+    let n = words.count;
+    let guard = if predicated {
+        format!("@${} ", n + 1)
+    } else {
+        String::new()
+    };
+    let text = format!(
+        "{guard}ld.global{}{}.{} {}, {};",
+        if constant { ".nc" } else { "" },
+        priority(cache),
+        words.spelling,
+        registers(0, n),
+        address(n, offset),
+    );
+    let early = if predicated { "=&r" } else { "=r" };
+    let mut constraints: Vec<String> = vec![early.to_owned(); n];
+    constraints.push("l".to_owned());
+    if predicated {
+        constraints.push("b".to_owned());
+        constraints.extend((0..n).map(|i| i.to_string()));
+    }
+    if !constant {
+        constraints.push("~{memory}".to_owned());
+    }
+    Template {
+        text,
+        constraints: constraints.join(","),
+    }
+}
+
+/// A store. Operands: the address, the words, then the predicate if `predicated`.
+pub fn store(words: Words, offset: i64, predicated: bool, cache: Cache) -> Template {
+    let n = words.count;
+    let guard = if predicated {
+        format!("@${} ", n + 1)
+    } else {
+        String::new()
+    };
+    let text = format!(
+        "{guard}st.global{}.{} {}, {};",
+        priority(cache),
+        words.spelling,
+        address(0, offset),
+        registers(1, n),
+    );
+    let mut constraints = vec!["l".to_owned()];
+    constraints.extend(vec!["r".to_owned(); n]);
+    if predicated {
+        constraints.push("b".to_owned());
+    }
+    constraints.push("~{memory}".to_owned());
+    Template {
+        text,
+        constraints: constraints.join(","),
+    }
+}
+
+/// A store to shared memory under a predicate. Operands: the address, the words, the predicate.
+pub fn store_shared(words: Words) -> Template {
+    let n = words.count;
+    let text = format!(
+        "@${} st.shared.{} [$0], {};",
+        n + 1,
+        words.spelling,
+        registers(1, n)
+    );
+    Template {
+        text,
+        constraints: format!("l,{}b,~{{memory}}", "r,".repeat(n)),
+    }
+}
+
+/// Two f32 (the upper one first) to the low two bytes of a word; `kind` is `e4m3x2` or `e5m2x2`.
+pub fn to_fp8(kind: &str) -> Template {
+    Template {
+        text: format!(
+            "{{ .reg .b16 h; cvt.rn.satfinite.{kind}.f32 h, $1, $2; mov.b32 $0, {{h, h}}; }}"
+        ),
+        constraints: "=r,f,f".to_owned(),
+    }
+}
+
+/// The low two bytes of a word to two halves in a word.
+pub fn from_fp8(kind: &str) -> Template {
+    Template {
+        text: format!("{{ .reg .b16 h, z; mov.b32 {{h, z}}, $1; cvt.rn.f16x2.{kind} $0, h; }}"),
+        constraints: "=r,r".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_keep_their_padding() {
+        let t = load(words(16), 64, true, true, Cache::EvictFirst);
+        assert_eq!(
+            t.text,
+            "@$5 ld.global.nc.L1::evict_first.v4.b32 {$0,$1,$2,$3}, [$4+64];"
+        );
+        assert_eq!(t.constraints, "=&r,=&r,=&r,=&r,l,b,0,1,2,3");
+    }
+
+    #[test]
+    fn stores_clobber_memory() {
+        let t = store(words(2), 0, true, Cache::Normal);
+        assert_eq!(t.text, "@$2 st.global.b16 [$0], $1;");
+        assert_eq!(t.constraints, "l,r,b,~{memory}");
+    }
+}
