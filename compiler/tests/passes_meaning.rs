@@ -1,0 +1,777 @@
+//! Random tile programs mean the same before and after the passes.
+//!
+//! The role IR is executed here thread by thread, each with its own registers, operation by operation; what crosses
+//! threads is a conversion, a reduction or memory, and whatever two threads touch with no barrier between is an error.
+//! The other side is the interpreter of tile IR. Values are 32-bit integers, so that both must agree exactly.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use tesserine_compiler::{
+    interp::{self, Arg, Args, Tensor},
+    ir::{
+        GridAxis, Header, RegionId, Schedule, ValueId,
+        role::{self, OpKind},
+        tile::{
+            self, BinaryOp, Builder, Cache, CompareOp, Constant, Index, Kernel, ReduceOp, TileBody,
+            UnaryOp,
+        },
+    },
+    layout::{Layout, register_sources},
+    passes,
+    span::Span,
+    target::Target,
+};
+use tesserine_set::{
+    Access, DType, Fact, Formula, Param, ParamKind, Signature, ViewFacts, ViewParam,
+};
+
+const ROWS: usize = 70;
+const COLUMNS: usize = 88;
+const SHAPES: [[u32; 2]; 8] = [
+    [8, 16],
+    [16, 8],
+    [7, 5],
+    [4, 80],
+    [64, 32],
+    [1, 48],
+    [33, 3],
+    [16, 64],
+];
+
+/// One step of a program; the numbers choose among what is there.
+type Step = (u8, u16, u16, u16);
+
+fn view(name: &str, access: Access, extents: Vec<Formula>) -> Param {
+    Param {
+        name: name.to_owned(),
+        optional: false,
+        kind: ParamKind::View(ViewParam {
+            dtype: DType::I32,
+            access,
+            extents,
+            strided: false,
+            facts: ViewFacts {
+                align: (access != Access::Write).then_some(16),
+                ..ViewFacts::default()
+            },
+        }),
+    }
+}
+
+struct Program {
+    params: Vec<Param>,
+    signature: Signature,
+    pool: Vec<ValueId>,
+}
+
+impl Program {
+    fn pick(&self, n: u16) -> ValueId {
+        self.pool[n as usize % self.pool.len()]
+    }
+
+    /// A tile of the shape of `x`.
+    fn like(&self, b: &Builder<'_>, x: ValueId, n: u16) -> ValueId {
+        let same: Vec<ValueId> = self
+            .pool
+            .iter()
+            .copied()
+            .filter(|&v| b.ty(v) == b.ty(x))
+            .collect();
+        same[n as usize % same.len()]
+    }
+
+    fn load(&self, b: &mut Builder<'_>, param: u32, shape: [u32; 2], at: [ValueId; 2]) -> ValueId {
+        let view = b.param(&self.signature, param);
+        let pad = b.constant(Constant::Int(-3, DType::I32));
+        let indices = shape.map(|len| Index::Range { len, until: false });
+        b.load(view, indices.to_vec(), at.to_vec(), pad, Cache::Normal)
+    }
+
+    fn step(&mut self, b: &mut Builder<'_>, (what, i, j, k): Step) {
+        let x = self.pick(i);
+        let shape = b.ty(x).shape().to_vec();
+        let rank = shape.len();
+        let start = |b: &mut Builder<'_>, n: u16| b.int([0, 8, 16, -4, 3, 40][n as usize % 6]);
+        let made = match what % 14 {
+            0 => {
+                let at = [start(b, j), start(b, k)];
+                self.load(b, 0, SHAPES[i as usize % SHAPES.len()], at)
+            }
+            1 | 2 => {
+                let y = self.like(b, x, j);
+                let op = [BinaryOp::Add, BinaryOp::Mul, BinaryOp::Max, BinaryOp::Xor];
+                b.binary(op[k as usize % 4], x, y)
+            }
+            3 => {
+                let y = self.like(b, x, j);
+                let less = b.compare(CompareOp::Lt, x, y);
+                let minus = b.unary(UnaryOp::Neg, y);
+                b.select(less, minus, x)
+            }
+            4 => {
+                let by = 1 + j as usize % rank.max(1);
+                b.permute(x, (0..rank).map(|d| ((d + by) % rank) as u32).collect())
+            }
+            5 => {
+                let size: u32 = shape.iter().product();
+                let bits = size.trailing_zeros().min(u32::from(j % 6));
+                match k % 4 {
+                    0 => b.reshape(x, &[size]),
+                    1 => b.reshape(x, &[size >> bits, 1 << bits]),
+                    2 => b.reshape(x, &[1 << bits, size >> bits]),
+                    _ => b.reshape(x, &[&shape[..], &[1]].concat()),
+                }
+            }
+            6 if rank > 1 => {
+                let op = [ReduceOp::Sum, ReduceOp::Max][j as usize % 2];
+                b.reduce(op, x, Some(u32::from(k) % rank as u32))
+            }
+            7 => {
+                let axis = j as usize % rank;
+                let reduced = b.reduce(ReduceOp::Sum, x, Some(axis as u32));
+                let mut unit = shape.clone();
+                unit[axis] = 1;
+                let back = if rank == 1 {
+                    b.broadcast(reduced, &shape)
+                } else {
+                    let unit = b.reshape(reduced, &unit);
+                    b.broadcast(unit, &shape)
+                };
+                b.binary(BinaryOp::Sub, x, back)
+            }
+            8 => {
+                let iota = b.iota(DType::I32, &shape);
+                let five = b.constant(Constant::Int(5, DType::I32));
+                let five = b.broadcast(five, &shape);
+                let y = b.binary(BinaryOp::Mul, iota, five);
+                b.binary(BinaryOp::Add, x, y)
+            }
+            9 => {
+                let halves: Vec<u32> = shape.iter().map(|d| d.div_ceil(2)).collect();
+                let offsets = (0..rank)
+                    .map(|d| {
+                        if j as usize % rank == d {
+                            shape[d] / 2
+                        } else {
+                            0
+                        }
+                    })
+                    .collect();
+                b.slice(x, offsets, &halves)
+            }
+            10 => {
+                // Carries a tile, and loads along the way.
+                let shape2 = SHAPES[j as usize % SHAPES.len()];
+                let at = [b.int(0), b.int(0)];
+                let init = self.load(b, 0, shape2, at);
+                let (lo, hi, step) = (b.int(0), b.dim(0), b.int(24));
+                let inner = b.body.new_region();
+                let index = b.body.add_argument(inner, tile::Type::Scalar(DType::I64));
+                let ty = b.ty(init).clone();
+                let carried = b.body.add_argument(inner, ty);
+                let mut l = b.at(inner);
+                let next = self.load(&mut l, 0, shape2, [index, at[1]]);
+                let sum = l.binary(BinaryOp::Add, carried, next);
+                l.yield_(vec![sum]);
+                let op = b.for_(None, k % 2 == 0, [lo, hi, step], &[init], inner);
+                b.body.ops[op].results[0]
+            }
+            11 => {
+                let (n, limit) = (b.dim(1), b.int(i64::from(k % 200)));
+                let cond = b.compare(CompareOp::Lt, n, limit);
+                let y = self.like(b, x, j);
+                let regions = [x, y].map(|v| {
+                    let region = b.body.new_region();
+                    let mut r = b.at(region);
+                    let v = r.binary(BinaryOp::Add, v, v);
+                    r.yield_(vec![v]);
+                    region
+                });
+                let ty = b.ty(x).clone();
+                let op = b.if_(cond, vec![ty], regions[0], regions[1]);
+                b.body.ops[op].results[0]
+            }
+            12 if rank == 2 => {
+                // Stores to the scratch matrix, and reads it again elsewhere.
+                let view = b.param(&self.signature, 1);
+                let at = [start(b, j), start(b, k)];
+                let indices = shape
+                    .iter()
+                    .map(|&len| Index::Range { len, until: false })
+                    .collect();
+                b.store(view, indices, at.to_vec(), x, Cache::Normal);
+                let at = if k % 2 == 0 {
+                    at
+                } else {
+                    [start(b, k), start(b, i)]
+                };
+                self.load(b, 1, [shape[0], shape[1]], at)
+            }
+            13 => {
+                let all = b.reduce(ReduceOp::Max, x, None);
+                let all = b.broadcast(all, &shape);
+                b.binary(BinaryOp::Sub, x, all)
+            }
+            _ => return,
+        };
+        if b.ty(made).shape().len() <= 4 && !b.ty(made).shape().is_empty() {
+            self.pool.push(made);
+        }
+    }
+}
+
+fn program(steps: &[Step], warps: u32) -> Kernel {
+    let inputs = vec![
+        view("a", Access::Read, vec![Formula::dim(0), Formula::dim(1)]),
+        view(
+            "w",
+            Access::ReadWrite,
+            vec![Formula::dim(0), Formula::dim(1)],
+        ),
+    ];
+    let mut program = Program {
+        signature: Signature {
+            dims: vec!["m".to_owned(), "n".to_owned()],
+            params: inputs.clone(),
+        },
+        params: inputs,
+        pool: Vec::new(),
+    };
+    let mut body = TileBody::new();
+    let mut b = Builder::new(&mut body);
+    let zero = b.int(0);
+    let first = program.load(&mut b, 0, SHAPES[steps.len() % SHAPES.len()], [zero, zero]);
+    program.pool.push(first);
+    for &step in steps {
+        program.step(&mut b, step);
+    }
+    let stored: Vec<ValueId> = program.pool.iter().rev().take(3).copied().collect();
+    for (i, value) in stored.into_iter().enumerate() {
+        let shape = b.ty(value).shape().to_vec();
+        let extents = shape.iter().map(|&d| Formula::int(i64::from(d))).collect();
+        let name = format!("o{i}");
+        program.params.push(view(&name, Access::Write, extents));
+        program.signature.params = program.params.clone();
+        let out = b.param(&program.signature, 2 + i as u32);
+        let indices = shape.iter().map(|&len| Index::Whole { len }).collect();
+        b.store(out, indices, Vec::new(), value, Cache::Normal);
+    }
+    b.return_();
+    Kernel {
+        header: Header {
+            name: "random".to_owned(),
+            signature: program.signature,
+            requires: Vec::new(),
+            facts: vec![Fact::Holds(Formula(vec![
+                tesserine_set::Term::Dim(1),
+                tesserine_set::Term::Int(8),
+                tesserine_set::Term::Op(tesserine_set::FormulaOp::Rem),
+                tesserine_set::Term::Int(0),
+                tesserine_set::Term::Op(tesserine_set::FormulaOp::Eq),
+            ]))],
+            axes: vec![GridAxis {
+                name: "i".to_owned(),
+                extent: Formula::int(1),
+            }],
+            schedule: Schedule {
+                warps: Some(warps),
+                ..Schedule::default()
+            },
+            span: Span::NONE,
+        },
+        body,
+    }
+}
+
+/// A value of the role IR: one number, or the registers of each thread.
+#[derive(Clone)]
+enum Val {
+    Scalar(i64),
+    Tile(Vec<Vec<i64>>),
+    View(usize),
+}
+
+/// Who touched an element since the last barrier.
+#[derive(Clone, Default)]
+struct Touched {
+    epoch: u32,
+    writer: Option<usize>,
+    readers: Vec<usize>,
+}
+
+struct Memory {
+    shape: Vec<i64>,
+    data: Vec<i64>,
+    touched: Vec<Touched>,
+    shared: bool,
+}
+
+struct Machine<'a> {
+    kernel: &'a role::Kernel,
+    body: &'a role::RoleBody,
+    threads: usize,
+    values: HashMap<ValueId, Val>,
+    views: Vec<Memory>,
+    epoch: u32,
+    /// Reads of scratch since the last barrier.
+    scratch: Vec<std::ops::Range<u32>>,
+}
+
+fn wrap(ty: &tile::Type, value: i64) -> i64 {
+    match ty.elem() {
+        DType::I32 => i64::from(value as i32),
+        DType::Bool => i64::from(value != 0),
+        _ => value,
+    }
+}
+
+/// What no one may look at.
+const GARBAGE: i64 = 0x5a5a_5a5a;
+
+impl Machine<'_> {
+    fn layout(&self, value: ValueId) -> Option<&Layout> {
+        self.body.ty(value).layout.as_deref()
+    }
+
+    fn int(&self, value: ValueId) -> i64 {
+        match self.values[&value] {
+            Val::Scalar(x) => x,
+            _ => panic!("{value} is no scalar"),
+        }
+    }
+
+    fn tile(&self, value: ValueId) -> &Vec<Vec<i64>> {
+        match &self.values[&value] {
+            Val::Tile(t) => t,
+            _ => panic!("{value} is no tile"),
+        }
+    }
+
+    fn split(thread: usize) -> (u32, u32) {
+        (thread as u32 % 32, thread as u32 / 32)
+    }
+
+    /// What each thread holds of a tile whose elements `element` gives.
+    fn distribute(&self, layout: &Layout, element: impl Fn(&[u32]) -> i64) -> Vec<Vec<i64>> {
+        (0..self.threads)
+            .map(|thread| {
+                let (lane, warp) = Machine::split(thread);
+                (0..layout.registers())
+                    .map(|r| {
+                        let at = layout.coordinate(r, lane, warp);
+                        if layout.contains(&at) {
+                            element(&at)
+                        } else {
+                            GARBAGE
+                        }
+                    })
+                    .collect()
+            })
+            .collect()
+    }
+
+    /// A tile's elements by coordinate; replicas must agree.
+    fn gather(&self, value: ValueId) -> HashMap<Vec<u32>, i64> {
+        let layout = self.layout(value).expect("a tile").clone();
+        let mut elements = HashMap::new();
+        for (thread, registers) in self.tile(value).iter().enumerate() {
+            let (lane, warp) = Machine::split(thread);
+            for (r, &x) in registers.iter().enumerate() {
+                let at = layout.coordinate(r as u32, lane, warp);
+                if layout.contains(&at) {
+                    let before = elements.insert(at, x);
+                    assert!(before.is_none_or(|b| b == x), "replicas differ");
+                }
+            }
+        }
+        elements
+    }
+
+    fn barrier(&mut self) {
+        self.epoch += 1;
+        self.scratch.clear();
+    }
+
+    fn through(&mut self, buffer: Option<role::BufferId>) {
+        if let Some(buffer) = buffer {
+            let buffer = &self.kernel.buffers[buffer];
+            let start = buffer.offset.expect("placed");
+            let bytes = start..start + buffer.bytes;
+            for read in &self.scratch {
+                let apart = read.end <= bytes.start || bytes.end <= read.start;
+                assert!(apart, "scratch is overwritten while it may be read");
+            }
+            self.barrier();
+            self.scratch.push(bytes);
+        }
+    }
+
+    fn touch(&mut self, view: usize, at: usize, thread: usize, stores: bool) {
+        let epoch = self.epoch;
+        let memory = &mut self.views[view];
+        if !memory.shared {
+            return;
+        }
+        let touched = &mut memory.touched[at];
+        if touched.epoch != epoch {
+            *touched = Touched {
+                epoch,
+                ..Touched::default()
+            };
+        }
+        let others = |who: &usize| *who != thread;
+        assert!(!touched.writer.iter().any(others), "element {at} races");
+        if stores {
+            assert!(!touched.readers.iter().any(others), "element {at} races");
+            touched.writer = Some(thread);
+        } else {
+            touched.readers.push(thread);
+        }
+    }
+
+    /// The element of a view at the coordinates of a tile, if it is inside.
+    fn address(&self, view: usize, indices: &[Index], starts: &[i64], at: &[u32]) -> Option<usize> {
+        let (mut starts, mut at) = (starts.iter(), at.iter());
+        let mut flat = 0;
+        for (index, &extent) in indices.iter().zip(&self.views[view].shape) {
+            let mut own = || i64::from(*at.next().expect("of the rank"));
+            let i = match index {
+                Index::Scalar => *starts.next().expect("a start"),
+                Index::Range { .. } => starts.next().expect("a start") + own(),
+                Index::Whole { .. } => own(),
+            };
+            if !(0..extent).contains(&i) {
+                return None;
+            }
+            flat = flat * extent + i;
+        }
+        Some(flat as usize)
+    }
+
+    fn region(&mut self, region: RegionId) -> Vec<ValueId> {
+        for &id in &self.body.regions[region].ops {
+            let op = &self.body.ops[id];
+            if matches!(
+                op.kind,
+                OpKind::Tile(tile::OpKind::Yield | tile::OpKind::Return)
+            ) {
+                return op.operands.clone();
+            }
+            self.op(id);
+        }
+        Vec::new()
+    }
+
+    fn elementwise(&self, operands: &[ValueId], result: ValueId, f: impl Fn(&[i64]) -> i64) -> Val {
+        let ty = &self.body.ty(result).ty;
+        match self.layout(result) {
+            None => {
+                let x: Vec<i64> = operands.iter().map(|&v| self.int(v)).collect();
+                Val::Scalar(wrap(ty, f(&x)))
+            }
+            Some(layout) => Val::Tile(
+                (0..self.threads)
+                    .map(|t| {
+                        (0..layout.registers() as usize)
+                            .map(|r| {
+                                let x: Vec<i64> =
+                                    operands.iter().map(|&v| self.tile(v)[t][r]).collect();
+                                wrap(ty, f(&x))
+                            })
+                            .collect()
+                    })
+                    .collect(),
+            ),
+        }
+    }
+
+    fn op(&mut self, id: tesserine_compiler::ir::OpId) {
+        let op = self.body.ops[id].clone();
+        let o = &op.operands;
+        let value = match &op.kind {
+            OpKind::Tile(kind) => match kind {
+                tile::OpKind::Constant(Constant::Int(x, _)) => Val::Scalar(*x),
+                tile::OpKind::Param(i) => Val::View(*i as usize),
+                tile::OpKind::Dim(i) => Val::Scalar([ROWS, COLUMNS][*i as usize] as i64),
+                tile::OpKind::Unary(UnaryOp::Neg) => {
+                    self.elementwise(o, op.results[0], |x| x[0].wrapping_neg())
+                }
+                tile::OpKind::Binary(kind) => self.elementwise(o, op.results[0], |x| match kind {
+                    BinaryOp::Add => x[0].wrapping_add(x[1]),
+                    BinaryOp::Sub => x[0].wrapping_sub(x[1]),
+                    BinaryOp::Mul => x[0].wrapping_mul(x[1]),
+                    BinaryOp::Max => x[0].max(x[1]),
+                    BinaryOp::Xor => x[0] ^ x[1],
+                    _ => panic!("not made here: {kind:?}"),
+                }),
+                tile::OpKind::Compare(CompareOp::Lt) => {
+                    self.elementwise(o, op.results[0], |x| i64::from(x[0] < x[1]))
+                }
+                tile::OpKind::Select => {
+                    self.elementwise(o, op.results[0], |x| if x[0] != 0 { x[1] } else { x[2] })
+                }
+                tile::OpKind::Iota => {
+                    let layout = self.layout(op.results[0]).expect("a tile");
+                    let number = |at: &[u32]| {
+                        at.iter()
+                            .zip(&layout.shape)
+                            .fold(0, |n, (&a, &s)| n * i64::from(s) + i64::from(a))
+                    };
+                    Val::Tile(self.distribute(layout, number))
+                }
+                tile::OpKind::Broadcast
+                | tile::OpKind::Reshape
+                | tile::OpKind::Permute(_)
+                | tile::OpKind::Slice(_) => {
+                    let result = self.layout(op.results[0]);
+                    match (self.layout(o[0]), result) {
+                        (None, Some(to)) => {
+                            let x = self.int(o[0]);
+                            Val::Tile(vec![vec![x; to.registers() as usize]; self.threads])
+                        }
+                        (Some(_), None) => {
+                            let tile = self.tile(o[0]);
+                            assert!(tile.iter().all(|t| t[0] == tile[0][0]), "not uniform");
+                            Val::Scalar(tile[0][0])
+                        }
+                        (Some(from), Some(to)) => {
+                            let sources = register_sources(kind, from, to).expect("moves nothing");
+                            let pick =
+                                |t: &Vec<i64>| sources.iter().map(|&s| t[s as usize]).collect();
+                            Val::Tile(self.tile(o[0]).iter().map(pick).collect())
+                        }
+                        (None, None) => self.values[&o[0]].clone(),
+                    }
+                }
+                tile::OpKind::If => {
+                    let taken = op.regions[usize::from(self.int(o[0]) == 0)];
+                    let values = self.region(taken);
+                    for (&result, value) in op.results.iter().zip(values) {
+                        let value = self.values[&value].clone();
+                        self.values.insert(result, value);
+                    }
+                    return;
+                }
+                tile::OpKind::For { rev, .. } => {
+                    let [lo, hi, step] = [0, 1, 2].map(|i| self.int(o[i]));
+                    let mut indices: Vec<i64> = (lo..hi).step_by(step as usize).collect();
+                    if *rev {
+                        indices.reverse();
+                    }
+                    let mut carried: Vec<Val> =
+                        o[3..].iter().map(|v| self.values[v].clone()).collect();
+                    let args = self.body.regions[op.regions[0]].args.clone();
+                    for index in indices {
+                        self.values.insert(args[0], Val::Scalar(index));
+                        for (&arg, value) in args[1..].iter().zip(carried) {
+                            self.values.insert(arg, value);
+                        }
+                        let yielded = self.region(op.regions[0]);
+                        carried = yielded.iter().map(|v| self.values[v].clone()).collect();
+                    }
+                    for (&result, value) in op.results.iter().zip(carried) {
+                        self.values.insert(result, value);
+                    }
+                    return;
+                }
+                _ => panic!("not made here: {kind:?}"),
+            },
+            OpKind::Load { indices, .. } => {
+                let Val::View(view) = self.values[&o[0]] else {
+                    panic!("a load from a view");
+                };
+                let starts: Vec<i64> = o[1..o.len() - 1].iter().map(|&v| self.int(v)).collect();
+                let pad = self.int(o[o.len() - 1]);
+                let layout = self.layout(op.results[0]).expect("a tile").clone();
+                let mut tile = Vec::new();
+                for thread in 0..self.threads {
+                    let (lane, warp) = Machine::split(thread);
+                    let mut registers = Vec::new();
+                    for r in 0..layout.registers() {
+                        let at = layout.coordinate(r, lane, warp);
+                        registers.push(if !layout.contains(&at) {
+                            GARBAGE
+                        } else if let Some(a) = self.address(view, indices, &starts, &at) {
+                            self.touch(view, a, thread, false);
+                            self.views[view].data[a]
+                        } else {
+                            pad
+                        });
+                    }
+                    tile.push(registers);
+                }
+                Val::Tile(tile)
+            }
+            OpKind::Store { indices, .. } => {
+                let Val::View(view) = self.values[&o[0]] else {
+                    panic!("a store to a view");
+                };
+                let starts: Vec<i64> = o[1..o.len() - 1].iter().map(|&v| self.int(v)).collect();
+                let value = o[o.len() - 1];
+                let layout = self.layout(value).expect("a tile").clone();
+                for thread in 0..self.threads {
+                    let (lane, warp) = Machine::split(thread);
+                    if lane & layout.replicated_lanes() != 0
+                        || warp & layout.replicated_warps() != 0
+                    {
+                        continue;
+                    }
+                    for r in 0..layout.registers() {
+                        let at = layout.coordinate(r, lane, warp);
+                        if layout.contains(&at)
+                            && let Some(a) = self.address(view, indices, &starts, &at)
+                        {
+                            self.touch(view, a, thread, true);
+                            self.views[view].data[a] = self.tile(value)[thread][r as usize];
+                        }
+                    }
+                }
+                return;
+            }
+            OpKind::Reduce {
+                op: kind,
+                axis,
+                scratch,
+            } => {
+                let mut groups: HashMap<Vec<u32>, i64> = HashMap::new();
+                for (mut at, x) in self.gather(o[0]) {
+                    match axis {
+                        Some(axis) => drop(at.remove(*axis as usize)),
+                        None => at.clear(),
+                    }
+                    groups
+                        .entry(at)
+                        .and_modify(|sum| {
+                            *sum = match kind {
+                                ReduceOp::Sum => sum.wrapping_add(x),
+                                _ => x.max(*sum),
+                            }
+                        })
+                        .or_insert(x);
+                }
+                let crosses = {
+                    let from = self.layout(o[0]).expect("a tile");
+                    match axis {
+                        Some(axis) => from.warps_along(*axis as usize) != 0,
+                        None => from.replicated_warps() != from.warps() - 1,
+                    }
+                };
+                assert_eq!(crosses, scratch.is_some(), "scratch exactly over warps");
+                self.through(*scratch);
+                let ty = &self.body.ty(op.results[0]).ty;
+                match self.layout(op.results[0]) {
+                    None => Val::Scalar(wrap(ty, groups[&vec![]])),
+                    Some(layout) => Val::Tile(self.distribute(layout, |at| wrap(ty, groups[at]))),
+                }
+            }
+            OpKind::Convert { scratch } => {
+                let elements = self.gather(o[0]);
+                self.through(*scratch);
+                let layout = self.layout(op.results[0]).expect("a tile");
+                Val::Tile(self.distribute(layout, |at| elements[at]))
+            }
+            OpKind::Barrier => {
+                self.barrier();
+                return;
+            }
+        };
+        self.values.insert(op.results[0], value);
+    }
+}
+
+/// The views after one block of the lowered kernel has run.
+fn execute(kernel: &role::Kernel, views: Vec<Memory>) -> Vec<Memory> {
+    let role = &kernel.roles[0];
+    let mut machine = Machine {
+        kernel,
+        body: &role.body,
+        threads: role.warps as usize * 32,
+        values: HashMap::new(),
+        views,
+        epoch: 1,
+        scratch: Vec::new(),
+    };
+    machine.region(role.body.root);
+    machine.views
+}
+
+fn noise(i: usize) -> i64 {
+    let x = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (x >> 50) as i64 - 8000
+}
+
+fn compare(steps: &[Step], warps: u32) -> Result<(), TestCaseError> {
+    let kernel = program(steps, warps);
+    if let Err(errors) = tile::verify(&kernel) {
+        panic!("{}\n{kernel}", errors[0]);
+    }
+    let target = Target::parse("sm_90a").expect("a target");
+    let lowered = match passes::lower(&kernel, &target) {
+        Ok(lowered) => lowered,
+        // What is not yet compiled says so; nothing else is refused.
+        Err(diagnostics) => {
+            let codes: Vec<String> = diagnostics.iter().map(|d| d.code.to_string()).collect();
+            prop_assert!(
+                codes.iter().all(|c| c == "E0010"),
+                "{:?}\n{}",
+                codes,
+                kernel
+            );
+            return Ok(());
+        }
+    };
+    let mut args = Args::new();
+    let mut views = Vec::new();
+    for (p, param) in kernel.header.signature.params.iter().enumerate() {
+        let ParamKind::View(view) = &param.kind else {
+            panic!("views only");
+        };
+        let shape: Vec<usize> = view
+            .extents
+            .iter()
+            .map(|e| match e.as_dim() {
+                Some(d) => [ROWS, COLUMNS][d as usize],
+                None => e.as_int().expect("a constant") as usize,
+            })
+            .collect();
+        let data: Vec<i64> = (0..shape.iter().product()).map(|i| noise(i + p)).collect();
+        let floats: Vec<f64> = data.iter().map(|&x| x as f64).collect();
+        let tensor = Tensor::from_f64(DType::I32, shape.clone(), &floats).expect("a tensor");
+        args.insert(param.name.clone(), Arg::Tensor(tensor));
+        views.push(Memory {
+            shape: shape.iter().map(|&d| d as i64).collect(),
+            touched: vec![Touched::default(); data.len()],
+            data,
+            shared: view.access != Access::Read,
+        });
+    }
+    let after = execute(&lowered, views);
+    interp::run(&kernel, &mut args).expect("interpreted");
+    for (param, memory) in kernel.header.signature.params.iter().zip(after) {
+        let Arg::Tensor(tensor) = &args[&param.name] else {
+            panic!("tensors only");
+        };
+        let expected: Vec<i64> = tensor.to_f64().iter().map(|&x| x as i64).collect();
+        prop_assert!(
+            expected == memory.data,
+            "`{}` differs\n{}\n{}",
+            param.name,
+            kernel,
+            lowered
+        );
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn lowered_programs_mean_the_same(
+        steps in prop::collection::vec(any::<Step>(), 1..10),
+        warps in 0u32..4,
+    ) {
+        compare(&steps, 1 << warps)?;
+    }
+}
