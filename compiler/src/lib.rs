@@ -8,6 +8,76 @@ pub mod interp;
 pub mod ir;
 pub mod layout;
 pub mod passes;
+pub mod sema;
 pub mod span;
 pub mod syntax;
 pub mod target;
+
+use std::path::Path;
+
+use diagnostics::Diagnostics;
+use ir::tile;
+use span::SourceMap;
+use target::Target;
+
+pub use sema::{CParamInfo, KernelInfo, Module};
+
+/// Loaded sources, and what is made from them. Instances may be made from several threads at once.
+#[derive(Debug, Default)]
+pub struct Session {
+    program: sema::Program,
+}
+
+impl Session {
+    pub fn new() -> Session {
+        Session::default()
+    }
+
+    /// The files loaded so far, for rendering diagnostics.
+    pub fn sources(&self) -> &SourceMap {
+        self.program.sources()
+    }
+
+    /// Loads `path` and all that it uses. `root`: the folder that names in diagnostics and line information are relative
+    /// to; the file's own if none is given. The errors are those of reading, parsing and of `use`.
+    pub fn load(&mut self, path: &Path, root: Option<&Path>) -> Result<Module, Diagnostics> {
+        self.program.load(path, root)
+    }
+
+    /// Takes `text` as a file of this name. It can use `std` only.
+    pub fn load_text(&mut self, name: &str, text: &str) -> Result<Module, Diagnostics> {
+        self.program.load_text(name, text)
+    }
+
+    /// Everything that is wrong with a module: the names of every item, and every kernel for representative arguments
+    /// and each group of targets that its schedule tells apart.
+    pub fn check(&self, module: Module) -> Diagnostics {
+        sema::check(&self.program, module)
+    }
+
+    /// The kernels that a module declares, in source order.
+    pub fn kernels(&self, module: Module) -> Vec<KernelInfo> {
+        sema::kernels(&self.program, module)
+    }
+
+    /// The instance named `instance` (`gemm_nt<bf16, BM = 64>`) for `target`: its bodies in the order in which a launch
+    /// tries them, specialised before general.
+    pub fn instantiate(
+        &self,
+        module: Module,
+        instance: &str,
+        target: Target,
+    ) -> Result<tile::Instance, Diagnostics> {
+        sema::instantiate(&self.program, module, instance, target)
+    }
+
+    /// SHA-256 over the texts of the module and all that it uses, in hexadecimal.
+    pub fn source_hash(&self, module: Module) -> String {
+        self.program.source_hash(module)
+    }
+
+    /// The syntax tree of a module's own file.
+    pub fn ast(&self, module: Module) -> &syntax::ast::File {
+        self.program.ast(module)
+    }
+}

@@ -1,0 +1,33 @@
+//! From trees to tile IR: names, types, shapes, compile-time evaluation, instantiation and the race check.
+//!
+//! One kernel with its compile-time arguments, for one target, is an *instance*. It is made by walking the kernel's body
+//! once, as an interpreter would, over values of which some are known (constants, types, functions) and some are names of
+//! values in the tile IR that the walk emits. Functions are inlined by walking their bodies; `if const` and `for const`
+//! choose and unroll. What is generic is therefore checked where it is used, and every error shows the calls that led to it.
+//!
+//! Invariants: what is emitted passes the verifier of tile IR; after an error the walk goes on at the next statement, and a
+//! value that could not be made is [`value::Value::Error`], of which nothing more is said; no input makes it panic or run
+//! without end (steps, depth and unrolling are limited).
+
+mod access;
+mod builtins;
+mod call;
+mod check;
+mod eval;
+mod expr;
+mod host;
+mod instance;
+mod modules;
+mod races;
+mod stmt;
+mod value;
+
+pub use check::check;
+pub use instance::{CParamInfo, KernelInfo, instantiate, kernels};
+pub use modules::{Module, Program};
+
+/// An error that has already been reported.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told;
+
+pub(crate) type Eval<T> = Result<T, Told>;
