@@ -93,7 +93,7 @@ impl Program {
         let shape = b.ty(x).shape().to_vec();
         let rank = shape.len();
         let start = |b: &mut Builder<'_>, n: u16| b.int([0, 8, 16, -4, 3, 40][n as usize % 6]);
-        let made = match what % 14 {
+        let made = match what % 18 {
             0 => {
                 let at = [start(b, j), start(b, k)];
                 self.load(b, 0, SHAPES[i as usize % SHAPES.len()], at)
@@ -212,6 +212,68 @@ impl Program {
                 let all = b.reduce(ReduceOp::Max, x, None);
                 let all = b.broadcast(all, &shape);
                 b.binary(BinaryOp::Sub, x, all)
+            }
+            14 => {
+                // A row, up to a limit.
+                let view = b.param(&self.signature, u32::from(k % 2));
+                let pad = b.constant(Constant::Int(9, DType::I32));
+                let (row, at, limit) = (start(b, k), start(b, j), b.int(i64::from(i % 100)));
+                let len = [16, 80, 48, 5][i as usize % 4];
+                let indices = vec![Index::Scalar, Index::Range { len, until: true }];
+                b.load(view, indices, vec![row, at, limit], pad, Cache::Normal)
+            }
+            15 if rank == 1 => {
+                let view = b.param(&self.signature, 1);
+                let (row, at) = (start(b, k), start(b, j));
+                let range = Index::Range {
+                    len: shape[0],
+                    until: false,
+                };
+                b.store(
+                    view,
+                    vec![Index::Scalar, range],
+                    vec![row, at],
+                    x,
+                    Cache::Normal,
+                );
+                let column = vec![range, Index::Scalar];
+                let pad = b.constant(Constant::Int(9, DType::I32));
+                b.load(view, column, vec![row, at], pad, Cache::Normal)
+            }
+            16 => {
+                // A scalar stored, and read by all.
+                let view = b.param(&self.signature, 1);
+                let pad = b.constant(Constant::Int(9, DType::I32));
+                let all = b.reduce(ReduceOp::Max, x, None);
+                let indices = || vec![Index::Scalar, Index::Scalar];
+                let at = vec![start(b, j), start(b, k)];
+                b.store(view, indices(), at.clone(), all, Cache::Normal);
+                let back = b.load(view, indices(), at, pad, Cache::Normal);
+                let back = b.broadcast(back, &shape);
+                b.binary(BinaryOp::Add, x, back)
+            }
+            17 => {
+                // Doubles until it is large, at most so often as the count says.
+                let count = b.constant(Constant::Int(i64::from(k % 4), DType::I64));
+                let [head, step] = [0, 1].map(|_| b.body.new_region());
+                let ty = b.ty(x).clone();
+                let args = [head, step].map(|region| {
+                    [
+                        b.body.add_argument(region, tile::Type::Scalar(DType::I64)),
+                        b.body.add_argument(region, ty.clone()),
+                    ]
+                });
+                let mut h = b.at(head);
+                let zero = h.int(0);
+                let more = h.compare(CompareOp::Lt, zero, args[0][0]);
+                h.yield_(vec![more]);
+                let mut w = b.at(step);
+                let one = w.int(1);
+                let left = w.binary(BinaryOp::Sub, args[1][0], one);
+                let twice = w.binary(BinaryOp::Add, args[1][1], args[1][1]);
+                w.yield_(vec![left, twice]);
+                let op = b.while_(&[count, x], head, step);
+                b.body.ops[op].results[1]
             }
             _ => return,
         };
@@ -438,7 +500,14 @@ impl Machine<'_> {
             let mut own = || i64::from(*at.next().expect("of the rank"));
             let i = match index {
                 Index::Scalar => *starts.next().expect("a start"),
-                Index::Range { .. } => starts.next().expect("a start") + own(),
+                Index::Range { until, .. } => {
+                    let i = starts.next().expect("a start") + own();
+                    let limit = until.then(|| *starts.next().expect("a limit"));
+                    if limit.is_some_and(|l| i >= l) {
+                        return None;
+                    }
+                    i
+                }
                 Index::Whole { .. } => own(),
             };
             if !(0..extent).contains(&i) {
@@ -575,6 +644,27 @@ impl Machine<'_> {
                     }
                     return;
                 }
+                tile::OpKind::While => {
+                    let mut carried: Vec<Val> = o.iter().map(|v| self.values[v].clone()).collect();
+                    loop {
+                        for &region in &op.regions {
+                            let args = self.body.regions[region].args.clone();
+                            for (arg, value) in args.into_iter().zip(&carried) {
+                                self.values.insert(arg, value.clone());
+                            }
+                        }
+                        let cond = self.region(op.regions[0]);
+                        if self.int(cond[0]) == 0 {
+                            break;
+                        }
+                        let yielded = self.region(op.regions[1]);
+                        carried = yielded.iter().map(|v| self.values[v].clone()).collect();
+                    }
+                    for (&result, value) in op.results.iter().zip(carried) {
+                        self.values.insert(result, value);
+                    }
+                    return;
+                }
                 _ => panic!("not made here: {kind:?}"),
             },
             OpKind::Load { indices, .. } => {
@@ -583,7 +673,15 @@ impl Machine<'_> {
                 };
                 let starts: Vec<i64> = o[1..o.len() - 1].iter().map(|&v| self.int(v)).collect();
                 let pad = self.int(o[o.len() - 1]);
-                let layout = self.layout(op.results[0]).expect("a tile").clone();
+                let Some(layout) = self.layout(op.results[0]).cloned() else {
+                    let address = self.address(view, indices, &starts, &[]);
+                    if let Some(a) = address {
+                        (0..self.threads).for_each(|t| self.touch(view, a, t, false));
+                    }
+                    let value = address.map_or(pad, |a| self.views[view].data[a]);
+                    self.values.insert(op.results[0], Val::Scalar(value));
+                    return;
+                };
                 let mut tile = Vec::new();
                 for thread in 0..self.threads {
                     let (lane, warp) = Machine::split(thread);
@@ -609,7 +707,13 @@ impl Machine<'_> {
                 };
                 let starts: Vec<i64> = o[1..o.len() - 1].iter().map(|&v| self.int(v)).collect();
                 let value = o[o.len() - 1];
-                let layout = self.layout(value).expect("a tile").clone();
+                let Some(layout) = self.layout(value).cloned() else {
+                    if let Some(a) = self.address(view, indices, &starts, &[]) {
+                        self.touch(view, a, 0, true);
+                        self.views[view].data[a] = self.int(value);
+                    }
+                    return;
+                };
                 for thread in 0..self.threads {
                     let (lane, warp) = Machine::split(thread);
                     if lane & layout.replicated_lanes() != 0
