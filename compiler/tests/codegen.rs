@@ -3,7 +3,7 @@
 
 use tesserine_compiler::{
     codegen::{self, Module},
-    emit::ptxas,
+    emit::ptxas::Ptxas,
     ir::tile,
     passes,
     span::SourceMap,
@@ -21,7 +21,7 @@ fn compile(text: &str, target: Target) -> Module {
 
 /// Compiles for all targets and assembles; nothing may spill or be complained about.
 fn everywhere(text: &str) -> Vec<Module> {
-    let tool = ptxas::find();
+    let tool = Ptxas::find().ok();
     Target::ALL
         .into_iter()
         .map(|target| {
@@ -41,7 +41,7 @@ fn everywhere(text: &str) -> Vec<Module> {
                 let cubin = tool
                     .assemble(&module.ptx, target)
                     .unwrap_or_else(|e| panic!("{e}\n{}", module.ptx));
-                assert_eq!(cubin.complaints, Vec::<String>::new(), "{}", module.entry);
+                assert_eq!(cubin.losses, Vec::<String>::new(), "{}", module.entry);
                 if std::env::var("TESS_DUMP").is_ok() {
                     println!("{} {target}: {:?}", module.entry, cubin.resources);
                 }

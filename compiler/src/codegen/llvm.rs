@@ -21,6 +21,12 @@ use crate::target::{PtxVersion, Target};
 #[error("LLVM refused the module: {0}")]
 pub struct LlvmError(pub String);
 
+/// The version of the LLVM that is linked: `22.1.2`.
+pub fn version() -> String {
+    let (major, minor, patch) = inkwell::support::get_llvm_version();
+    format!("{major}.{minor}.{patch}")
+}
+
 /// The optimised module's text, and its PTX.
 pub fn assemble(
     text: &str,

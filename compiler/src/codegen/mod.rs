@@ -18,6 +18,8 @@ mod math;
 mod ptx_table;
 mod reduce;
 
+pub use llvm::version as llvm_version;
+
 use sha2::{Digest, Sha256};
 use tesserine_set::{AbiArg, Fact, Formula, ParamKind, Signature};
 

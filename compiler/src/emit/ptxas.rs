@@ -1,286 +1,378 @@
-//! `ptxas` and `nvdisasm`: found, run, and their words understood.
+//! NVIDIA's assembler `ptxas`, and `nvdisasm`: where they are, and what they say.
 //!
-//! Neither is needed to compile to PTX. A tool is looked for in its own variable (`$TESS_PTXAS`, `$TESS_NVDISASM`), on
-//! `$PATH`, in `$CUDA_HOME/bin`, then under `target/tools` above the executable and above the current folder.
+//! They are looked for in `$TESS_PTXAS` (`$TESS_NVDISASM`, then the folder of `$TESS_PTXAS`), `$PATH`, `$CUDA_HOME/bin`, then in `target/tools` above the
+//! executable and above the current folder, where the project's set-up puts the wheels of PyPI.
 
 use std::{
-    env, fs, io,
+    env, fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use tesserine_set::Resources;
 
 use crate::target::Target;
 
-/// A program that was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tool {
-    pub path: PathBuf,
-}
-
-/// What `ptxas` made of a module.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Cubin {
-    pub bytes: Vec<u8>,
-    /// Of the module's kernel.
-    pub resources: Resources,
-    /// Lines that speak of lost performance: those of the family `C75xx`, and spills.
-    pub complaints: Vec<String>,
-    /// All that it said.
-    pub log: String,
-}
-
-/// Why there is no cubin or listing.
-#[derive(Debug, thiserror::Error)]
-pub enum ToolError {
-    #[error("{tool} cannot be run: {error}")]
-    Run { tool: PathBuf, error: io::Error },
-    #[error("a file for {tool} cannot be written or read: {error}")]
-    File { tool: PathBuf, error: io::Error },
-    #[error("{tool} refused the module for {target}: {log}")]
+/// Why there is no machine code.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PtxasError {
+    #[error(
+        "`{0}` was not found in $TESS_PTXAS, $PATH, $CUDA_HOME/bin or target/tools; `cargo xtask setup` installs it"
+    )]
+    NotFound(&'static str),
+    #[error("{}: {reason}", path.display())]
+    Unusable { path: PathBuf, reason: String },
+    #[error("{} refuses the code for {target}:\n{log}", path.display())]
     Refused {
-        tool: PathBuf,
-        target: Target,
+        path: PathBuf,
+        target: &'static str,
+        log: String,
+    },
+    #[error("{} says nothing of registers for {target}:\n{log}", path.display())]
+    NoFigures {
+        path: PathBuf,
+        target: &'static str,
         log: String,
     },
 }
 
-/// `ptxas`, if there is one.
-pub fn find() -> Option<Tool> {
-    find_tool("ptxas", "TESS_PTXAS")
+/// An assembler that starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ptxas {
+    path: PathBuf,
+    version: String,
 }
 
-/// `nvdisasm`, if there is one.
-pub fn find_disassembler() -> Option<Tool> {
-    find_tool("nvdisasm", "TESS_NVDISASM")
+/// Machine code and its figures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assembled {
+    pub cubin: Vec<u8>,
+    /// Of the one entry; shared memory without the dynamic part.
+    pub resources: Resources,
+    /// What the assembler says of lost performance: serialised products and ignored register counts (`C75xx`), warnings, spills.
+    pub losses: Vec<String>,
 }
 
-fn find_tool(name: &str, variable: &str) -> Option<Tool> {
-    let is_program = |path: &PathBuf| path.is_file();
-    let named = env::var_os(variable).map(PathBuf::from);
-    if let Some(path) = named.filter(is_program) {
-        return Some(Tool { path });
-    }
-    let path = env::var_os("PATH").unwrap_or_default();
-    let mut folders: Vec<PathBuf> = env::split_paths(&path).collect();
-    if let Some(home) = env::var_os("CUDA_HOME") {
-        folders.push(Path::new(&home).join("bin"));
-    }
-    let direct = folders.iter().map(|f| f.join(name)).find(is_program);
-    let found = direct.or_else(|| {
-        let starts = [env::current_exe().ok(), env::current_dir().ok()];
-        starts
-            .iter()
-            .flatten()
-            .flat_map(|start| start.ancestors())
-            .map(|folder| folder.join("target").join("tools"))
-            .filter(|tools| tools.is_dir())
-            .find_map(|tools| search(&tools, name, 6))
-    });
-    found.map(|path| Tool { path })
-}
-
-/// The file `name` below `folder`; of several, the last by name of the folders on the way, so that a newer version
-/// goes first.
-fn search(folder: &Path, name: &str, depth: u32) -> Option<PathBuf> {
-    let direct = folder.join(name);
-    if direct.is_file() {
-        return Some(direct);
-    }
-    if depth == 0 {
-        return None;
-    }
-    let mut folders: Vec<PathBuf> = fs::read_dir(folder)
-        .ok()?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.is_dir())
-        .collect();
-    folders.sort();
-    folders
-        .iter()
-        .rev()
-        .find_map(|inner| search(inner, name, depth - 1))
-}
-
-impl Tool {
-    /// The release that it says it is, `13.0.88`.
-    pub fn version(&self) -> Option<String> {
-        let out = Command::new(&self.path).arg("--version").output().ok()?;
-        let text = String::from_utf8_lossy(&out.stdout).into_owned();
-        let version = text
-            .split([' ', '\n', ','])
-            .find_map(|word| word.strip_prefix('V'))?;
-        Some(version.to_owned())
+impl Ptxas {
+    /// The first in the order of the module's documentation. `$TESS_PTXAS` must be usable if it is set.
+    pub fn find() -> Result<Ptxas, PtxasError> {
+        if let Some(path) = env::var_os("TESS_PTXAS").filter(|p| !p.is_empty()) {
+            return Ptxas::at(PathBuf::from(path));
+        }
+        let path = search("ptxas").ok_or(PtxasError::NotFound("ptxas"))?;
+        Ptxas::at(path)
     }
 
-    fn run(&self, command: &mut Command) -> Result<(bool, String, Vec<u8>), ToolError> {
-        let out = command
+    /// The assembler at `path`.
+    pub fn at(path: PathBuf) -> Result<Ptxas, PtxasError> {
+        let unusable = |reason: String| PtxasError::Unusable {
+            path: path.clone(),
+            reason,
+        };
+        let output = Command::new(&path)
+            .arg("--version")
             .stdin(Stdio::null())
             .output()
-            .map_err(|error| ToolError::Run {
-                tool: self.path.clone(),
-                error,
-            })?;
-        let mut log = String::from_utf8_lossy(&out.stderr).into_owned();
-        if !out.status.success() {
-            log.push_str(&String::from_utf8_lossy(&out.stdout));
+            .map_err(|error| unusable(format!("cannot be run: {error}")))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        // "Cuda compilation tools, release 13.0, V13.0.88"
+        let version = text
+            .lines()
+            .filter(|line| line.contains("release"))
+            .find_map(|line| line.rsplit_once(" V"))
+            .map(|(_, version)| version.trim().to_owned());
+        match version {
+            Some(version) => Ok(Ptxas { path, version }),
+            None => Err(unusable("is no ptxas: it tells no version".to_owned())),
         }
-        Ok((out.status.success(), log, out.stdout))
     }
 
-    /// Assembles `ptx` for `target`.
-    pub fn assemble(&self, ptx: &str, target: Target) -> Result<Cubin, ToolError> {
-        let folder = Folder::new().map_err(|error| self.file_error(error))?;
-        let (source, cubin) = (folder.0.join("kernel.ptx"), folder.0.join("kernel.cubin"));
-        fs::write(&source, ptx).map_err(|error| self.file_error(error))?;
-        let (ok, log, _) = self.run(
-            Command::new(&self.path)
-                .arg("-v")
-                .arg(format!("-arch={}", target.name()))
-                .arg("-o")
-                .arg(&cubin)
-                .arg(&source),
-        )?;
-        let shown = folder.0.to_string_lossy().into_owned();
-        let log = log.replace(&format!("{shown}/"), "");
-        if !ok {
-            return Err(ToolError::Refused {
-                tool: self.path.clone(),
-                target,
-                log: log.trim().to_owned(),
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// `13.0.88`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Assembles a module with one entry.
+    pub fn assemble(&self, ptx: &str, target: Target) -> Result<Assembled, PtxasError> {
+        let scratch = Scratch::new().map_err(|reason| PtxasError::Unusable {
+            path: self.path.clone(),
+            reason,
+        })?;
+        let (source, cubin) = (scratch.0.join("kernel.ptx"), scratch.0.join("kernel.cubin"));
+        let unusable = |reason: std::io::Error| PtxasError::Unusable {
+            path: self.path.clone(),
+            reason: reason.to_string(),
+        };
+        fs::write(&source, ptx).map_err(unusable)?;
+        let output = Command::new(&self.path)
+            .args(["-v", "-O3", "--gpu-name", target.name(), "--output-file"])
+            .arg(&cubin)
+            .arg(&source)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(unusable)?;
+        let log = format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let folder = format!("{}/", scratch.0.display());
+        let log = log.replace(&folder, "");
+        if !output.status.success() {
+            return Err(PtxasError::Refused {
+                path: self.path.clone(),
+                target: target.name(),
+                log: log.trim_end().to_owned(),
             });
         }
-        let bytes = fs::read(&cubin).map_err(|error| self.file_error(error))?;
-        let resources = parse_resources(&log);
-        Ok(Cubin {
-            bytes,
+        let resources = figures(&log).ok_or_else(|| PtxasError::NoFigures {
+            path: self.path.clone(),
+            target: target.name(),
+            log: log.trim_end().to_owned(),
+        })?;
+        Ok(Assembled {
+            cubin: fs::read(&cubin).map_err(unusable)?,
             resources,
-            complaints: complaints(&log, resources),
-            log,
+            losses: losses(&log, resources),
         })
-    }
-
-    /// The listing of a cubin, with the source lines that it knows. The tool is `nvdisasm`.
-    pub fn disassemble(&self, cubin: &[u8], target: Target) -> Result<String, ToolError> {
-        let folder = Folder::new().map_err(|error| self.file_error(error))?;
-        let file = folder.0.join("kernel.cubin");
-        fs::write(&file, cubin).map_err(|error| self.file_error(error))?;
-        let (ok, log, out) = self.run(
-            Command::new(&self.path)
-                .args(["--print-code", "--print-line-info"])
-                .arg(&file),
-        )?;
-        if !ok {
-            return Err(ToolError::Refused {
-                tool: self.path.clone(),
-                target,
-                log: log.trim().to_owned(),
-            });
-        }
-        Ok(String::from_utf8_lossy(&out).into_owned())
-    }
-
-    fn file_error(&self, error: io::Error) -> ToolError {
-        ToolError::File {
-            tool: self.path.clone(),
-            error,
-        }
     }
 }
 
-/// A folder of this call's own, removed at its end.
-struct Folder(PathBuf);
+/// The text of a cubin's machine code, through `nvdisasm`.
+pub fn disassemble(cubin: &[u8]) -> Result<String, PtxasError> {
+    let named = |name: &str| {
+        env::var_os(name)
+            .filter(|p| !p.is_empty())
+            .map(PathBuf::from)
+    };
+    let beside = || Some(named("TESS_PTXAS")?.parent()?.join("nvdisasm")).filter(|p| p.is_file());
+    let path = named("TESS_NVDISASM")
+        .or_else(beside)
+        .or_else(|| search("nvdisasm"))
+        .ok_or(PtxasError::NotFound("nvdisasm"))?;
+    let unusable = |reason: String| PtxasError::Unusable {
+        path: path.clone(),
+        reason,
+    };
+    let scratch = Scratch::new().map_err(unusable)?;
+    let file = scratch.0.join("kernel.cubin");
+    fs::write(&file, cubin).map_err(|e| unusable(e.to_string()))?;
+    let output = Command::new(&path)
+        .args(["--print-code", "--print-line-info"])
+        .arg(&file)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| unusable(e.to_string()))?;
+    if !output.status.success() {
+        return Err(unusable(
+            String::from_utf8_lossy(&output.stderr)
+                .trim_end()
+                .to_owned(),
+        ));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
 
-impl Folder {
-    fn new() -> io::Result<Folder> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
+fn losses(log: &str, resources: Resources) -> Vec<String> {
+    let mut losses: Vec<String> = log
+        .lines()
+        .filter(|line| line.contains("C75") || line.contains("warning"))
+        .map(|line| line.trim().to_owned())
+        .collect();
+    let (stores, loads) = (resources.spill_store_bytes, resources.spill_load_bytes);
+    if stores + loads > 0 {
+        losses.push(format!(
+            "registers are spilled: {stores} bytes stored, {loads} loaded"
+        ));
+    }
+    losses
+}
+
+/// Reads what `-v` says of the entry.
+fn figures(log: &str) -> Option<Resources> {
+    let mut resources = Resources::default();
+    let mut found = false;
+    for line in log.lines() {
+        if line.contains("bytes spill stores") {
+            resources.spill_store_bytes = before(line, " bytes spill stores")?;
+            resources.spill_load_bytes = before(line, " bytes spill loads")?;
+        }
+        if line.contains(" registers") && line.contains("Used ") {
+            resources.registers = before(line, " registers")?;
+            resources.shared_bytes = before(line, " bytes smem").unwrap_or(0);
+            found = true;
+        }
+    }
+    found.then_some(resources)
+}
+
+/// The number that stands before `what`.
+fn before(line: &str, what: &str) -> Option<u32> {
+    let text = &line[..line.find(what)?];
+    let digits = text.len() - text.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    text[text.len() - digits..].parse().ok()
+}
+
+/// `program` in `$PATH`, `$CUDA_HOME/bin`, and `target/tools`.
+fn search(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH");
+    let mut folders: Vec<PathBuf> = path.iter().flat_map(env::split_paths).collect();
+    folders.retain(|folder| !folder.as_os_str().is_empty());
+    folders.extend(
+        env::var_os("CUDA_HOME")
+            .filter(|p| !p.is_empty())
+            .map(|p| Path::new(&p).join("bin")),
+    );
+    let direct = folders
+        .into_iter()
+        .map(|folder| folder.join(program))
+        .find(|path| path.is_file());
+    direct.or_else(|| {
+        [env::current_exe().ok(), env::current_dir().ok()]
+            .into_iter()
+            .flatten()
+            .flat_map(|start| start.ancestors().map(Path::to_owned).collect::<Vec<_>>())
+            .find_map(|folder| in_tools(&folder.join("target/tools"), program))
+    })
+}
+
+/// `PROGRAM-VERSION/nvidia/cuN/bin/PROGRAM` under `tools`; of several versions the one whose name comes first.
+fn in_tools(tools: &Path, program: &str) -> Option<PathBuf> {
+    let sorted = |folder: &Path| -> Vec<PathBuf> {
+        let mut list: Vec<PathBuf> = folder
+            .read_dir()
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .collect();
+        list.sort();
+        list
+    };
+    let prefix = format!("{program}-");
+    sorted(tools)
+        .into_iter()
+        .filter(|path| {
+            path.file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(|name| name.starts_with(&prefix) && !name.ends_with(".partial"))
+        })
+        .flat_map(|version| sorted(&version.join("nvidia")))
+        .map(|cuda| cuda.join("bin").join(program))
+        .find(|path| path.is_file())
+}
+
+/// A folder for one run, removed at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Scratch, String> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
         loop {
-            let n = NEXT.fetch_add(1, Ordering::Relaxed);
-            let path = env::temp_dir().join(format!("tess-{}-{n}", std::process::id()));
+            let path = env::temp_dir().join(format!(
+                "tess-{}-{}",
+                std::process::id(),
+                COUNT.fetch_add(1, Ordering::Relaxed)
+            ));
             match fs::create_dir(&path) {
-                Ok(()) => return Ok(Folder(path)),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
+                Ok(()) => return Ok(Scratch(path)),
+                // Left by a process of the same number that was killed.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(format!("cannot make {}: {error}", path.display())),
             }
         }
     }
 }
 
-impl Drop for Folder {
+impl Drop for Scratch {
     fn drop(&mut self) {
-        // Nothing depends on whether it goes.
+        // What cannot be removed is the system's temporary folder to clear.
         let _ = fs::remove_dir_all(&self.0);
     }
-}
-
-/// The number before `what` in a line of `ptxas -v`.
-fn number_before(log: &str, what: &str) -> Option<u32> {
-    let at = log.find(what)?;
-    let head = log[..at].trim_end();
-    let start = head
-        .rfind(|c: char| !c.is_ascii_digit())
-        .map_or(0, |i| i + 1);
-    head[start..].parse().ok()
-}
-
-fn parse_resources(log: &str) -> Resources {
-    Resources {
-        registers: log
-            .find("Used ")
-            .and_then(|at| number_before(&log[at..], "registers"))
-            .unwrap_or(0),
-        spill_store_bytes: number_before(log, "bytes spill stores").unwrap_or(0),
-        spill_load_bytes: number_before(log, "bytes spill loads").unwrap_or(0),
-        shared_bytes: number_before(log, "bytes smem").unwrap_or(0),
-    }
-}
-
-fn complaints(log: &str, resources: Resources) -> Vec<String> {
-    let mut found: Vec<String> = log
-        .lines()
-        .filter(|line| line.contains("C75") || line.contains("warning"))
-        .map(|line| line.trim().to_owned())
-        .collect();
-    if resources.spill_store_bytes + resources.spill_load_bytes > 0 {
-        found.push(format!(
-            "registers are spilled: {} bytes stored, {} loaded",
-            resources.spill_store_bytes, resources.spill_load_bytes
-        ));
-    }
-    found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LOG: &str = "\
+    #[test]
+    fn figures_are_read() {
+        let log = "\
 ptxas info    : 0 bytes gmem
-ptxas info    : Compiling entry function 'k_1a2b3c4d' for 'sm_90a'
-ptxas info    : Function properties for k_1a2b3c4d
-    16 bytes stack frame, 12 bytes spill stores, 8 bytes spill loads
-ptxas info    : Used 43 registers, used 1 barriers, 32 bytes smem, 400 bytes cmem[0]
-ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored
+ptxas info    : Compiling entry function 'k' for 'sm_90a'
+ptxas info    : Function properties for k
+    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 128 registers, used 1 barriers, 16 bytes cumulative stack size, 1024 bytes smem
+ptxas info    : Compile time = 3.192 ms
 ";
+        let expected = Resources {
+            registers: 128,
+            spill_store_bytes: 8,
+            spill_load_bytes: 12,
+            shared_bytes: 1024,
+        };
+        assert_eq!(figures(log), Some(expected));
+        let log = format!("{log}ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored\n");
+        let losses = losses(&log, expected);
+        assert_eq!(losses.len(), 2);
+        assert!(losses[0].contains("C7508") && losses[1].contains("8 bytes stored, 12 loaded"));
+        assert_eq!(figures("ptxas info    : 0 bytes gmem\n"), None);
+        assert_eq!(figures("Used x registers"), None);
+    }
 
     #[test]
-    fn the_log_is_understood() {
-        let resources = parse_resources(LOG);
-        assert_eq!(
-            resources,
-            Resources {
-                registers: 43,
-                spill_store_bytes: 12,
-                spill_load_bytes: 8,
-                shared_bytes: 32
-            }
+    fn what_is_no_ptxas_is_told() {
+        let missing = Ptxas::at("/nowhere/ptxas".into()).unwrap_err();
+        assert!(
+            missing
+                .to_string()
+                .starts_with("/nowhere/ptxas: cannot be run")
         );
-        let complaints = complaints(LOG, resources);
-        assert_eq!(complaints.len(), 2);
-        assert!(complaints[0].contains("C7508"));
-        assert!(complaints[1].contains("12 bytes"));
-        assert_eq!(parse_resources("").registers, 0);
+        let other = Ptxas::at("/bin/true".into()).unwrap_err();
+        assert_eq!(
+            other.to_string(),
+            "/bin/true: is no ptxas: it tells no version"
+        );
+    }
+
+    #[test]
+    fn the_first_version_of_the_tools_is_taken() {
+        let scratch = Scratch::new().unwrap();
+        for version in [
+            "ptxas-13.5.37",
+            "ptxas-13.0.88",
+            "ptxas-13.0.1.partial",
+            "venv",
+        ] {
+            let folder = scratch.0.join(version).join("nvidia/cu13/bin");
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("ptxas"), "").unwrap();
+        }
+        assert_eq!(
+            in_tools(&scratch.0, "ptxas"),
+            Some(scratch.0.join("ptxas-13.0.88/nvidia/cu13/bin/ptxas"))
+        );
+        assert_eq!(in_tools(&scratch.0, "nvdisasm"), None);
+    }
+
+    #[test]
+    fn a_module_is_assembled() {
+        let ptxas = match Ptxas::find() {
+            Ok(ptxas) => ptxas,
+            Err(PtxasError::NotFound(_)) => return,
+            Err(error) => panic!("{error}"),
+        };
+        let target = Target::parse("sm_90a").unwrap();
+        let ptx = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k() { ret; }\n";
+        let assembled = ptxas.assemble(ptx, target).unwrap();
+        assert!(assembled.cubin.starts_with(b"\x7fELF"));
+        assert_eq!(assembled.resources.spill_store_bytes, 0);
+        assert_eq!(assembled.losses, Vec::<String>::new());
+        let error = ptxas.assemble("nonsense", target).unwrap_err();
+        assert!(matches!(error, PtxasError::Refused { .. }), "{error}");
     }
 }

@@ -1,0 +1,422 @@
+//! The command line as a script sees it: exit codes, what goes to stdout and what to stderr, the fields of `--json`.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn tess() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tess"));
+    command
+        .current_dir(root())
+        .env_remove("TESSERINE_SETS")
+        .env_remove("XDG_DATA_HOME");
+    command
+}
+
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn ran(output: Output) -> Ran {
+    Ran {
+        code: output.status.code(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn run(args: &[&str]) -> Ran {
+    ran(tess().args(args).output().unwrap())
+}
+
+const RMSNORM: &str = "kernels-dsl/norm/rmsnorm.tess";
+
+fn run_rmsnorm(more: &[&str]) -> Ran {
+    let mut args = vec![
+        "run",
+        RMSNORM,
+        "rmsnorm<bf16>",
+        "--arg",
+        "x=randn:bf16[3,70]",
+        "--arg",
+        "weight=uniform:bf16[70]",
+        "--arg",
+        "eps=1e-6",
+    ];
+    args.extend_from_slice(more);
+    run(&args)
+}
+
+/// Every key of every object in `value`.
+fn keys(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                found.insert(key.clone());
+                keys(value, found);
+            }
+        }
+        Value::Array(list) => list.iter().for_each(|value| keys(value, found)),
+        _ => {}
+    }
+}
+
+/// The output parses, and docs/cli.md names each of its fields under the command's heading.
+fn documented(command: &str, json: &str) -> Value {
+    let value: Value = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {json}"));
+    let page = std::fs::read_to_string(root().join("docs/cli.md")).unwrap();
+    let section = page
+        .split("\n## ")
+        .find(|section| section.starts_with(&format!("`tess {command}")))
+        .unwrap_or_else(|| panic!("docs/cli.md has no section on `tess {command}`"));
+    let names: BTreeSet<&str> = section
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .collect();
+    let mut found = BTreeSet::new();
+    keys(&value, &mut found);
+    for key in found {
+        assert!(
+            names.contains(key.as_str()),
+            "docs/cli.md does not name `{key}` under `tess {command}`"
+        );
+    }
+    value
+}
+
+fn file(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn wrong_command_lines_exit_with_2() {
+    for args in [
+        &["frobnicate"][..],
+        &["check"],
+        &["explain", "E9999"],
+        &["run", RMSNORM, "rmsnorm<bf16>", "--tol", "1,1"],
+        &["run", RMSNORM, "rmsnorm<bf16>", "--device", "tpu"],
+        &["run", RMSNORM, "rmsnorm<bf16>", "--arg", "x"],
+        &["run", RMSNORM, "rmsnorm<bf16>", "--arg", "y=1"],
+        &["run", RMSNORM, "rmsnorm<bf16>", "--out", "out=bf99[3]"],
+        &["emit", RMSNORM, "rmsnorm<bf16>", "--target", "sm_10"],
+        &["emit", RMSNORM, "rmsnorm<bf16>", "--stage", "wasm"],
+        &["emit", RMSNORM, "rmsnorm<bf16>", "--dump-after", "nothing"],
+        #[cfg(feature = "llvm")]
+        &["build", "--target", "sm_10"],
+    ] {
+        let ran = run(args);
+        assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.err);
+        assert!(ran.err.starts_with("error: "), "{args:?}: {}", ran.err);
+        assert_eq!(ran.out, "", "{args:?}");
+    }
+}
+
+#[test]
+fn missing_files_are_named() {
+    for args in [
+        &["check", "no/such.tess"][..],
+        &["emit", "no/such.tess", "k"],
+        &["run", "no/such.tess", "k"],
+        #[cfg(feature = "llvm")]
+        &["build", "no/such.toml"],
+        &["list-modules", "no/such.tset"],
+    ] {
+        let ran = run(args);
+        assert_eq!(ran.code, Some(1), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains("no/such."), "{args:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn help_and_version_succeed() {
+    for args in [
+        &["--help"][..],
+        &["--version"],
+        &["run", "--help"],
+        &["build", "-h"],
+    ] {
+        let ran = run(args);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{args:?}");
+        assert!(!ran.out.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn explain_prints_a_page() {
+    let ran = run(&["explain", "e0010"]);
+    assert_eq!(ran.code, Some(0));
+    assert!(ran.out.contains("E0010"), "{}", ran.out);
+    let all = run(&["explain"]).out;
+    assert!(all.lines().count() > 3, "{all}");
+}
+
+#[test]
+fn the_interpreter_runs_and_saves() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let ran = run_rmsnorm(&[
+        "--out",
+        "out=bf16[3,70]",
+        "--check",
+        "--save",
+        out,
+        "--json",
+    ]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let value = documented("run", &ran.out);
+    assert_eq!(value["outputs"][0]["name"], "out");
+    assert_eq!(value["outputs"][0]["unwritten"], 0);
+    assert_eq!(value["check"]["passed"], true);
+    // What was saved can be passed again.
+    let saved = folder.path().join("out.npy");
+    let x = format!("x=@{}", saved.display());
+    let ran = run(&[
+        "run",
+        RMSNORM,
+        "rmsnorm<bf16>",
+        "--arg",
+        &x,
+        "--arg",
+        "weight=uniform:bf16[70]",
+        "--arg",
+        "eps=0",
+        "--out",
+        "out=bf16[3,70]",
+    ]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.contains("out"), "{}", ran.out);
+}
+
+#[test]
+fn wrong_arguments_are_named() {
+    for (more, part) in [
+        (&[][..], "`out`"),
+        (&["--out", "out=bf16[3,71]"], "`out`"),
+        (&["--out", "out=f16[3,70]"], "`out`"),
+        (
+            &["--out", "out=bf16[3,70]", "--arg", "x=randn:bf16[3,70]"],
+            "`x`",
+        ),
+        (
+            &["--out", "out=bf16[3,70]", "--out", "weight=bf16[70]"],
+            "`weight`",
+        ),
+        (&["--out", "out=bf16[3,70]", "--arg", "width=3"], "`width`"),
+    ] {
+        let ran = run_rmsnorm(more);
+        assert!(matches!(ran.code, Some(1 | 2)), "{more:?}: {}", ran.err);
+        assert!(ran.err.contains(part), "{more:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn unwritten_elements_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let half = file(
+        folder.path(),
+        "half.tess",
+        "kernel half(x: view<f32>[n], y: out view<f32>[n])\ngrid (i in n / 2)\n{\n    y[i] = x[i];\n}\n",
+    );
+    let ran = run(&[
+        "run",
+        &half,
+        "half",
+        "--arg",
+        "x=arange:f32[9]",
+        "--out",
+        "y=f32[9]",
+    ]);
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    assert!(
+        ran.err.contains("`y`") && ran.err.contains('5'),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn every_stage_without_code_generation_is_printed() {
+    for stage in ["ast", "ir", "roles", "layout"] {
+        let ran = run(&["emit", RMSNORM, "rmsnorm<bf16>", "--stage", stage]);
+        assert_eq!(ran.code, Some(0), "{stage}: {}", ran.err);
+        assert!(ran.out.contains("rmsnorm"), "{stage}: {}", ran.out);
+    }
+    let special = run(&["emit", RMSNORM, "rmsnorm<bf16>", "--stage", "ir"]).out;
+    let general = run(&[
+        "emit",
+        RMSNORM,
+        "rmsnorm<bf16>",
+        "--stage",
+        "ir",
+        "--general",
+    ])
+    .out;
+    assert_ne!(special, general);
+}
+
+#[test]
+fn a_closed_pipe_ends_in_silence() {
+    let mut child = tess()
+        .args(["emit", RMSNORM, "rmsnorm<bf16>", "--stage", "layout"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let ran = ran(child.wait_with_output().unwrap());
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn config_is_shown() {
+    let ran = run(&["show-config", "--json"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let value = documented("show-config", &ran.out);
+    assert_eq!(value["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(value["llvm"].is_null(), !cfg!(feature = "llvm"));
+    assert_eq!(run(&["show-config"]).code, Some(0));
+}
+
+#[test]
+fn damaged_sets_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let set = file(folder.path(), "bad.tset", "this is no kernel set");
+    let ran = run(&["list-modules", &set]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("bad.tset"), "{}", ran.err);
+}
+
+#[cfg(not(feature = "llvm"))]
+#[test]
+fn without_llvm_code_generation_says_so() {
+    for args in [
+        &["emit", RMSNORM, "rmsnorm<bf16>", "--stage", "ptx"][..],
+        &["build"],
+        &["run", RMSNORM, "rmsnorm<bf16>", "--device", "cuda"],
+    ] {
+        let ran = run(args);
+        assert_eq!(ran.code, Some(1), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains("built without"), "{args:?}: {}", ran.err);
+    }
+}
+
+#[cfg(feature = "llvm")]
+mod with_llvm {
+    use super::*;
+
+    const AXPY: &str = "
+name = \"one\"
+targets = \"sm_80, sm_90a\"
+[[kernel]]
+source = \"axpy.tess\"
+instances = [\"axpy<f16>\"]
+";
+
+    #[test]
+    fn a_set_is_built_listed_and_refused_when_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = std::fs::read_to_string(root().join("kernels-dsl/basics/axpy.tess")).unwrap();
+        file(folder.path(), "axpy.tess", &source);
+        let toml = file(folder.path(), "one.toml", AXPY);
+        let set = folder.path().join("one.tset");
+        let set = set.to_str().unwrap();
+        let out = folder.path().join("out");
+        let ran = run(&[
+            "build",
+            &toml,
+            "--emit",
+            "ptx",
+            "-o",
+            set,
+            "--out-dir",
+            out.to_str().unwrap(),
+            "--json",
+        ]);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        let value = documented("build", &ran.out);
+        let bodies = value["bodies"].as_array().unwrap();
+        let names: Vec<_> = bodies
+            .iter()
+            .map(|b| (b["kernel"].as_str().unwrap(), b["target"].as_str().unwrap()))
+            .collect();
+        assert!(
+            names.contains(&("axpy<f16>", "sm_80")) && names.contains(&("axpy<f16>", "sm_90a"))
+        );
+        let mut files: Vec<String> = std::fs::read_dir(&out)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort();
+        assert_eq!(
+            files,
+            [
+                "axpy<f16>.sm_80.general.ptx",
+                "axpy<f16>.sm_80.ptx",
+                "axpy<f16>.sm_90a.general.ptx",
+                "axpy<f16>.sm_90a.ptx"
+            ]
+        );
+
+        let ran = run(&["list-modules", "--detailed", "--json", set]);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        let value = documented("list-modules", &ran.out);
+        assert_eq!(value["sets"][0]["kernels"][0]["name"], "axpy<f16>");
+        let text = run(&["list-modules", "--detailed", set]).out;
+        assert!(text.contains("x: view<f16>[n]"), "{text}");
+        let found = ran_with_sets(folder.path());
+        assert!(found.contains("axpy<f16>"), "{found}");
+
+        let bytes = std::fs::read(set).unwrap();
+        std::fs::write(set, &bytes[..bytes.len() / 2]).unwrap();
+        assert_eq!(run(&["list-modules", set]).code, Some(1));
+    }
+
+    fn ran_with_sets(folder: &Path) -> String {
+        let output = tess()
+            .env("TESSERINE_SETS", folder)
+            .arg("list-modules")
+            .output()
+            .unwrap();
+        ran(output).out
+    }
+
+    #[test]
+    fn ptx_is_printed_for_every_target() {
+        for target in ["sm_75", "sm_90a", "sm_121a"] {
+            let ran = run(&[
+                "emit",
+                "kernels-dsl/basics/axpy.tess",
+                "axpy<bf16>",
+                "--target",
+                target,
+                "--stage",
+                "ptx",
+            ]);
+            assert_eq!(ran.code, Some(0), "{}", ran.err);
+            assert!(
+                ran.out.contains(&format!(".target {target}")),
+                "{}",
+                ran.out
+            );
+        }
+    }
+
+    #[test]
+    fn a_gpu_is_optional() {
+        let ran = super::run_rmsnorm(&["--out", "out=bf16[3,70]", "--device", "cuda:63"]);
+        assert_eq!(ran.code, Some(1), "{}", ran.err);
+        assert!(ran.err.starts_with("error: "), "{}", ran.err);
+    }
+}
