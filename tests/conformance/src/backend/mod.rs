@@ -1,12 +1,15 @@
 //! What runs an instance: the interpreter, or a GPU with kernels from a set.
 
 mod cuda;
+mod interp;
+mod library;
 
 use std::env;
 
 use tesserine::{Device, KernelSet};
 
 pub use cuda::Cuda;
+pub use interp::Interpreter;
 
 use crate::Arg;
 
@@ -87,7 +90,7 @@ impl Choice {
     /// Opens the device.
     pub fn open(&self) -> Result<Box<dyn Backend>, String> {
         match self {
-            Choice::Interpreter => Err("the interpreter is not here yet".to_owned()),
+            Choice::Interpreter => Ok(Box::new(Interpreter::new()?)),
             Choice::Gpu { device, set } => {
                 let device = Device::named(device).map_err(|e| e.to_string())?;
                 let path = set
