@@ -8,12 +8,8 @@ fn case() -> impl Strategy<Value = Case> {
     let op = prop::sample::select(&Op::ALL);
     let dtype = prop::sample::select(&[DType::F16, DType::Bf16, DType::F32]);
     let block = prop::sample::select(&[1u32, 7, 16, 48, 64, 128]);
-    let layout = prop::sample::select(&[
-        Layout::Tight,
-        Layout::Padded,
-        Layout::Odd,
-        Layout::Shifted,
-    ]);
+    let layout =
+        prop::sample::select(&[Layout::Tight, Layout::Padded, Layout::Odd, Layout::Shifted]);
     let values = prop::sample::select(&[Values::Normal, Values::Wide, Values::Special]);
     (op, dtype, block, 1usize..6, 1usize..300, layout, values).prop_map(
         |(op, dtype, block, rows, cols, layout, values)| Case {

@@ -80,8 +80,7 @@ impl Backend for Interpreter {
                     let start = t.offset * t.size();
                     aligned &= start % 16 == 0;
                     let data = t.bytes[start..].to_vec();
-                    let tensor =
-                        Tensor::strided(t.dtype, t.shape.clone(), t.strides.clone(), data);
+                    let tensor = Tensor::strided(t.dtype, t.shape.clone(), t.strides.clone(), data);
                     interp::Arg::Tensor(tensor.map_err(|e| failed(e.to_string()))?)
                 }
             };

@@ -39,7 +39,9 @@ pub fn source(path: &str) -> Result<&'static str, Refusal> {
     let found = SOURCES.iter().find(|(name, _)| *name == path);
     match found {
         Some((_, text)) => Ok(text),
-        None => Err(Refusal::Failed(format!("{path} is no source of the library"))),
+        None => Err(Refusal::Failed(format!(
+            "{path} is no source of the library"
+        ))),
     }
 }
 
