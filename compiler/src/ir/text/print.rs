@@ -1,6 +1,10 @@
 //! Printing: headers, regions, numbers.
 
-use std::{collections::HashMap, fmt::Write, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt::Write,
+    sync::Arc,
+};
 
 use indexmap::IndexMap;
 use tesserine_set::{Access, DType, Fact, Formula, ParamKind};
@@ -17,6 +21,8 @@ pub struct Printer<'a> {
     header: &'a Header,
     layouts: IndexMap<Arc<Layout>, ()>,
     values: HashMap<ValueId, u32>,
+    /// The regions of this body that stand in the text: a broken body may name one more than once.
+    regions: HashSet<RegionId>,
     next: u32,
     indent: usize,
 }
@@ -28,6 +34,7 @@ impl<'a> Printer<'a> {
             header,
             layouts: IndexMap::new(),
             values: HashMap::new(),
+            regions: HashSet::new(),
             next: 0,
             indent: 0,
         }
@@ -235,6 +242,7 @@ impl<'a> Printer<'a> {
     /// `{`, the operations, `}`. Values are numbered from 0.
     pub fn body<K: Dialect>(&mut self, body: &Body<K, K::Type>) {
         self.values.clear();
+        self.regions.clear();
         self.next = 0;
         self.region(body, body.root);
         self.write("\n");
@@ -265,6 +273,9 @@ impl<'a> Printer<'a> {
     }
 
     fn region<K: Dialect>(&mut self, body: &Body<K, K::Type>, region: RegionId) {
+        if !body.regions.is_valid(region) || !self.regions.insert(region) {
+            return write!(self, "{{ {region} }}");
+        }
         let region = &body.regions[region];
         self.write("{");
         if !region.args.is_empty() {
