@@ -620,6 +620,7 @@ impl<'a> Lower<'a> {
             }
             Tile::Iota => self.iota(result)?,
             Tile::Reduce { .. }
+            | Tile::Dot
             | Tile::Load { .. }
             | Tile::Store { .. }
             | Tile::If

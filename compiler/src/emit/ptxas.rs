@@ -316,7 +316,9 @@ ptxas info    : Compile time = 3.192 ms
             shared_bytes: 1024,
         };
         assert_eq!(figures(log), Some(expected));
-        let log = format!("{log}ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored\n");
+        let log = format!(
+            "{log}ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored\n"
+        );
         let losses = losses(&log, expected);
         assert_eq!(losses.len(), 2);
         assert!(losses[0].contains("C7508") && losses[1].contains("8 bytes stored, 12 loaded"));

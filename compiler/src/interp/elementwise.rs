@@ -274,6 +274,23 @@ pub(super) fn fma(ty: DType, a: &Data, b: &Data, c: &Data) -> Data {
     round_once(ty, terms.map(single).collect())
 }
 
+/// `acc` of `ty` plus the product of `a [M, K]` and `b [K, N]`, K being `inner`: summed in f64, rounded once.
+pub(super) fn dot(ty: DType, a: &Data, b: &Data, acc: &Data, inner: usize) -> Data {
+    let (Data::Float(a), Data::Float(b), Data::Float(acc)) = (a, b, acc) else {
+        mismatch()
+    };
+    let columns = b.len() / inner;
+    let mut sums = acc.clone();
+    for (row, out) in a.chunks(inner).zip(sums.chunks_mut(columns)) {
+        for (&x, terms) in row.iter().zip(b.chunks(columns)) {
+            out.iter_mut()
+                .zip(terms)
+                .for_each(|(sum, &y)| *sum += x * y);
+        }
+    }
+    round_once(ty, sums)
+}
+
 pub(super) fn select(cond: &Data, a: &Data, b: &Data) -> Data {
     fn pick<T: Copy>(cond: &[bool], a: &[T], b: &[T]) -> Vec<T> {
         let sides = a.iter().zip(b);
@@ -553,6 +570,24 @@ mod tests {
             reduce(ReduceOp::Sum, DType::I32, DType::I32, &x, 3, 2),
             ints(&[9, 12, 27, 30])
         );
+    }
+
+    #[test]
+    fn products_are_summed_and_rounded_once() {
+        // [[1, 2], [3, 4], [5, 6]] times [[1, 0, 2, 1], [0, 1, 3, 1e-9]], onto a constant.
+        let a = floats(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let b = floats(&[1.0, 0.0, 2.0, 1.0, 0.0, 1.0, 3.0, 1e-9]);
+        let acc = floats(&[10.0; 12]);
+        let rows = [
+            [11.0, 12.0, 18.0, 11.0],
+            [13.0, 14.0, 28.0, 13.0],
+            [15.0, 16.0, 38.0, 15.0],
+        ];
+        assert_eq!(dot(DType::F32, &a, &b, &acc, 2), floats(&rows.concat()));
+        let tiny = floats(&[2f64.powi(-24), 2f64.powi(-24)]);
+        let ones = floats(&[1.0, 1.0]);
+        let sum = dot(DType::F32, &tiny, &ones, &floats(&[1.0]), 2);
+        assert_eq!(sum, floats(&[1.0 + 2f64.powi(-23)]));
     }
 
     #[test]

@@ -209,6 +209,11 @@ impl<'k> Machine<'k> {
                 let data = self.data(operands[0]);
                 elementwise::reduce(*reduce, elem(operands[0]), result, data, axis, inner)
             }
+            OpKind::Dot => {
+                let [a, b, acc] = [0, 1, 2].map(|i| &**self.data(operands[i]));
+                let inner = shape(operands[1]);
+                elementwise::dot(elem(operands[2]), a, b, acc, inner[0] as usize)
+            }
             OpKind::Load { indices, .. } => {
                 let (param, window) = self.window(operands, indices)?;
                 let pad = self.data(operands[operands.len() - 1]).clone();

@@ -168,6 +168,12 @@ impl<'a> Builder<'a> {
         self.one(OpKind::Reduce { op, axis }, vec![x], ty)
     }
 
+    /// `acc` plus the product of `a` and `b`.
+    pub fn dot(&mut self, a: ValueId, b: ValueId, acc: ValueId) -> ValueId {
+        let ty = self.ty(acc).clone();
+        self.one(OpKind::Dot, vec![a, b, acc], ty)
+    }
+
     /// `operands`: those of `indices`, in order. `pad` has the type of an element ([`loaded`]).
     pub fn load(
         &mut self,

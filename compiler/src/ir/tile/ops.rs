@@ -47,6 +47,9 @@ pub enum OpKind {
     /// `t -> t | s`: drops `axis`; of everything, to a scalar, if it is `None`. `argmax` and `argmin` give `i32`
     /// (`i64` as a scalar), `sum` of narrow floats `f32`, of `bool` a count in `i32` (`i64` as a scalar).
     Reduce { op: ReduceOp, axis: Option<u32> },
+    /// `a [M, K], b [K, N], acc [M, N] -> [M, N]`: `acc` plus the matrix product, of `acc`'s type. Each element is summed
+    /// in an order of the compiler's choosing, in at least the precision of `acc`.
+    Dot,
 
     /// `view, index operands…, pad -> t | s`: what lies outside the view (or past a limit) reads as `pad`.
     Load { indices: Vec<Index>, cache: Cache },

@@ -127,6 +127,7 @@ pub(in crate::ir) fn parse_tile_op(
         "permute" => OpKind::Permute(p.numbers()?),
         "slice" => OpKind::Slice(p.numbers()?),
         "iota" => OpKind::Iota,
+        "dot" => OpKind::Dot,
         "reduce" => {
             let (op, axis) = parse_reduce(p)?;
             OpKind::Reduce { op, axis }

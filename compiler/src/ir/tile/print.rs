@@ -257,6 +257,7 @@ impl OpKind {
             OpKind::Slice(offsets) => write!(out, "slice {offsets:?}"),
             OpKind::Iota => out.write("iota"),
             OpKind::Reduce { op, axis } => reduce_attributes(out, *op, *axis),
+            OpKind::Dot => out.write("dot"),
             OpKind::Load { indices, cache } => {
                 out.write("load");
                 let used = access_path(out, operands, indices);

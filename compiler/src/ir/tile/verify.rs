@@ -16,6 +16,7 @@
 //! - `permute`: a permutation of the operand's dimensions. `slice`: within the operand. `iota`: a tile of integers.
 //! - `reduce`: of a tile; the axis is one of it; `any all` of `bool`, `sum` of numbers or `bool`, others of numbers; the
 //!   result as [`reduced`](super::reduced) says.
+//! - `dot`: `[M, K]` times `[K, N]` of one float type of at most 32 bits, onto `f32` of `[M, N]`, the result's type.
 //! - `load`, `store`: the view may be read (stored to); one index a dimension, each length ≥ 1; index operands are `i64`
 //!   scalars; a whole dimension's length is its declared extent; the pad is a scalar of the loaded type; the tile as
 //!   [`accessed`](super::accessed) says.
@@ -98,7 +99,7 @@ fn check<K: Verifiable>(checker: &Checker<'_, K>, kind: &OpKind, op: &Op<K>) -> 
         | OpKind::Slice(_)
         | OpKind::Reduce { .. } => (1, 1, 0),
         OpKind::Binary(_) | OpKind::Compare(_) => (2, 1, 0),
-        OpKind::Fma | OpKind::Select => (3, 1, 0),
+        OpKind::Fma | OpKind::Select | OpKind::Dot => (3, 1, 0),
         OpKind::Load { indices, .. } => (
             2 + indices.iter().map(|i| i.operands()).sum::<usize>(),
             1,
@@ -290,6 +291,21 @@ fn check<K: Verifiable>(checker: &Checker<'_, K>, kind: &OpKind, op: &Op<K>) -> 
             };
             ensure!(fits, "`{}` does not reduce {elem}", op.name());
             same(results[0], &reduced(*op, operands[0], *axis))
+        }
+        OpKind::Dot => {
+            let (a, b, acc) = (operands[0], operands[1], operands[2]);
+            let (&[m, k], &[inner, n]) = (a.shape(), b.shape()) else {
+                return Err(format!("`dot` of {a} and {b}, which are no matrices"));
+            };
+            ensure!(k == inner, "`dot` of {a} and {b}: {k} is not {inner}");
+            let elem = a.elem();
+            ensure!(
+                elem.is_float() && elem.bits() <= 32 && b.elem() == elem,
+                "`dot` does not take {elem} and {}",
+                b.elem()
+            );
+            same(acc, &Type::tile(DType::F32, [m, n]))?;
+            same(results[0], acc)
         }
         OpKind::Load { indices, .. } => {
             path(checker, op, &operands, indices, Access::Write)?;
