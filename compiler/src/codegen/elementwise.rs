@@ -3,7 +3,7 @@
 use tesserine_set::DType;
 
 use super::{
-    builder::{F32, F64, I1, Ty, Val},
+    builder::{F64, I1, Ty, Val},
     lower::Lower,
 };
 use crate::{
@@ -286,7 +286,8 @@ impl Lower<'_> {
             };
             let predicate = match op {
                 CompareOp::Eq => "oeq",
-                CompareOp::Ne => "une",
+                // Comparisons with NaN are false, this one too.
+                CompareOp::Ne => "one",
                 CompareOp::Lt => "olt",
                 CompareOp::Le => "ole",
                 CompareOp::Gt => "ogt",
@@ -319,14 +320,11 @@ impl Lower<'_> {
         if !is_narrow(elem) {
             return Ok(self.b.intrinsic("llvm.fma", &[a, b, c]));
         }
-        // The product of two narrow floats is exact in f64, and the sum there rounds far below their last bit.
         let mut wide = [a, b, c];
         for value in &mut wide {
-            let single = self.cast_all(&[*value], elem, DType::F32)?[0];
-            debug_assert_eq!(single.ty, F32);
-            *value = self.b.cast("fpext", single, F64);
+            *value = self.cast_all(&[*value], elem, DType::F32)?[0];
         }
         let sum = self.b.intrinsic("llvm.fma", &wide);
-        Ok(self.cast_all(&[sum], DType::F64, elem)?[0])
+        Ok(self.cast_all(&[sum], DType::F32, elem)?[0])
     }
 }

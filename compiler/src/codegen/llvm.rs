@@ -70,14 +70,15 @@ pub fn assemble(
         .map_err(fail)?;
     let ptx = String::from_utf8_lossy(out.as_slice());
     let ptx = ptx.trim_end_matches('\0');
-    Ok((ir, without_banner(ptx)))
+    Ok((ir, without_comments(ptx)))
 }
 
-/// PTX without LLVM's comment at its head, which names its version.
-fn without_banner(ptx: &str) -> String {
+/// PTX without LLVM's comments: the one at its head names LLVM's version, those around inline PTX say nothing.
+fn without_comments(ptx: &str) -> String {
     let mut out: String = ptx
         .lines()
         .skip_while(|line| line.starts_with("//") || line.trim().is_empty())
+        .filter(|line| !line.trim_start().starts_with("// "))
         .map(|line| format!("{line}\n"))
         .collect();
     while out.ends_with("\n\n") {

@@ -70,8 +70,10 @@ impl Scheme {
             (ReduceOp::Sum, false) => Val::float(0.0, self.ty),
             (ReduceOp::Max | ReduceOp::ArgMax, true) => Val::int(low, self.ty),
             (ReduceOp::Min | ReduceOp::ArgMin, true) => Val::int(high, self.ty),
-            (ReduceOp::Max | ReduceOp::ArgMax, false) => Val::float(f64::NEG_INFINITY, self.ty),
-            (ReduceOp::Min | ReduceOp::ArgMin, false) => Val::float(f64::INFINITY, self.ty),
+            // Next to a NaN every number counts, and nothing but NaN gives NaN.
+            (ReduceOp::Max | ReduceOp::Min, false) => Val::float(f64::NAN, self.ty),
+            (ReduceOp::ArgMax, false) => Val::float(f64::NEG_INFINITY, self.ty),
+            (ReduceOp::ArgMin, false) => Val::float(f64::INFINITY, self.ty),
         };
         Partial {
             value,
