@@ -575,3 +575,130 @@ fn an_empty_launch_does_nothing() {
     let report = interp::run(&kernel, &mut args).unwrap();
     assert_eq!((report.blocks, report.unwritten), (0, vec![]));
 }
+
+#[test]
+fn casts_follow_the_language() {
+    let cast = |from: DType, to: DType, x: f64| {
+        let zero = |ty: DType| match ty {
+            DType::Bool => "false",
+            ty if ty.is_float() => "0.5",
+            _ => "0",
+        };
+        let zero = zero(from);
+        let k = small(
+            from,
+            to,
+            &format!(
+                "%5 = constant {zero} : {from}
+  %6 = load %0[%4] pad %5 : {from}
+  %7 = cast %6 : {to}
+  store %1[%4] = %7"
+            ),
+        );
+        run_small(&k, &[x], 0).unwrap()[0]
+    };
+    let nan = f64::NAN;
+    let inf = f64::INFINITY;
+    use DType::*;
+    for (from, to, x, expected) in [
+        // Float to integer: towards zero, saturating, NaN is 0.
+        (F32, I32, -1.9, -1.0),
+        (F32, I32, 3e10, 2147483647.0),
+        (F32, U8, -5.0, 0.0),
+        (F32, U8, 255.9, 255.0),
+        (F32, I8, nan, 0.0),
+        (F64, I64, -inf, -(2f64.powi(63))),
+        (F64, U64, inf, 2f64.powi(64)),
+        // Integer to integer wraps; to bool and back.
+        (I32, I8, 200.0, -56.0),
+        (I32, U16, -1.0, 65535.0),
+        (U8, I8, 255.0, -1.0),
+        (I32, Bool, 256.0, 1.0),
+        (Bool, F16, 1.0, 1.0),
+        (Bool, I64, 1.0, 1.0),
+        (F32, Bool, 0.25, 1.0),
+        // Integer to float rounds once.
+        (I32, F16, 2049.0, 2048.0),
+        (I32, F32, 16777217.0, 16777216.0),
+        (I32, Bf16, 257.0, 256.0),
+        (I32, Bf16, 259.0, 260.0),
+        // Float to float: ties to even, overflow to infinity or saturating.
+        (F32, Bf16, 1.0 + 2f64.powi(-8), 1.0),
+        (F32, Bf16, 1.0 + 3.0 * 2f64.powi(-8), 1.0 + 2f64.powi(-6)),
+        (F32, F16, 65520.0, inf),
+        (F32, F16, 65519.0, 65504.0),
+        (F32, E4m3, 1e9, 448.0),
+        (F32, E4m3, -inf, -448.0),
+        (F32, E5m2, 1e9, 57344.0),
+        (F32, E2m1, 2.5, 2.0),
+        (F32, E2m1, nan, 6.0),
+        (F32, Ue4m3, -3.0, 0.0),
+        (F32, Ue8m0, 5.0, 8.0),
+        (F32, Ue8m0, 4.0, 4.0),
+        (F64, F32, 1e300, inf),
+    ] {
+        assert_eq!(cast(from, to, x), expected, "{x} from {from} to {to}");
+    }
+    for to in [F64, F16, Bf16, E4m3, E5m2, Ue8m0, Ue4m3] {
+        assert!(cast(F32, to, nan).is_nan(), "{to}");
+    }
+}
+
+#[test]
+fn reductions_of_a_tile() {
+    let k = |op: &str, result: &str| {
+        small(
+            DType::I32,
+            DType::I64,
+            &format!(
+                "%5 = constant -9 : i32
+  %6 = load %2[%4 +: 3, %4 +: 3] pad %5 : tile<i32>[3, 3]
+  %7 = constant 4 : i32
+  %8 = broadcast %7 : tile<i32>[3, 3]
+  %9 = compare lt %6, %8 : tile<bool>[3, 3]
+  %10 = sub %6, %8 : tile<i32>[3, 3]
+  %11 = mul %10, %10 : tile<i32>[3, 3]
+  {op}
+  store %1[%4 +: 3] = {result}"
+            ),
+        )
+    };
+    let rows = |op: &str, from: &str, ty: &str| {
+        let op = format!(
+            "%12 = reduce {op} axis 1 {from} : tile<{ty}>[3]\n  %13 = cast %12 : tile<i64>[3]"
+        );
+        run_small(&k(&op, "%13"), &[], 0).unwrap()[..3].to_vec()
+    };
+    // %6 is [[0, 1, 2], [3, 4, 5], [6, 7, 8]], %11 [[16, 9, 4], [1, 0, 1], [4, 9, 16]].
+    assert_eq!(rows("sum", "%6", "i32"), [3.0, 12.0, 21.0]);
+    assert_eq!(rows("max", "%11", "i32"), [16.0, 1.0, 16.0]);
+    assert_eq!(rows("min", "%11", "i32"), [4.0, 0.0, 4.0]);
+    assert_eq!(rows("argmax", "%11", "i32"), [0.0, 0.0, 2.0]);
+    assert_eq!(rows("argmin", "%11", "i32"), [2.0, 1.0, 0.0]);
+    assert_eq!(rows("sum", "%9", "i32"), [3.0, 1.0, 0.0]);
+    assert_eq!(rows("any", "%9", "bool"), [1.0, 1.0, 0.0]);
+    assert_eq!(rows("all", "%9", "bool"), [1.0, 0.0, 0.0]);
+    let whole = |op: &str, from: &str, ty: &str| {
+        let op = format!(
+            "%12 = reduce {op} {from} : {ty}\n  %13 = cast %12 : i64\n  %14 = broadcast %13 : tile<i64>[3]"
+        );
+        run_small(&k(&op, "%14"), &[], 0).unwrap()[0]
+    };
+    assert_eq!(whole("sum", "%6", "i32"), 36.0);
+    assert_eq!(whole("argmax", "%11", "i64"), 0.0);
+    assert_eq!(whole("argmin", "%11", "i64"), 4.0);
+    assert_eq!(whole("all", "%9", "bool"), 0.0);
+}
+
+#[test]
+fn an_optional_scalar_may_be_left_out_if_it_is_not_used() {
+    let text = |lines: &str| {
+        format!(
+            "kernel \"k\"\n  param s?: f32\n{{\n  %0 = param s : f32\n  {lines}\n  return\n}}\n"
+        )
+    };
+    let run = |lines: &str| interp::run(&kernel(&text(lines)), &mut Args::new());
+    assert!(run("").is_ok());
+    let error = run("%1 = neg %0 : f32").unwrap_err().to_string();
+    assert_eq!(error, "`s` was not given, and is used");
+}

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use tesserine_compiler::{
+    interp::{self, Arg, Args, FaultKind, InterpError, Tensor},
     ir::{
         Body, GridAxis, Header, Op, RegionId, Schedule, ValueId, role,
         tile::{
@@ -144,6 +145,8 @@ struct Generator<'a> {
     body: TileBody,
     header: Header,
     views: Vec<ValueId>,
+    /// Loops may run for ever.
+    loops: bool,
 }
 
 impl Generator<'_> {
@@ -417,6 +420,7 @@ impl Generator<'_> {
     ) {
         let ty = self.body.ty(x).clone();
         let op = match choice % 4 {
+            1 | 2 if !self.loops => return,
             0 => {
                 let cond = self.condition(region, pool);
                 let sides = [self.body.new_region(), self.body.new_region()];
@@ -465,12 +469,17 @@ fn tile_value(elem: DType, value: f64) -> bool {
 }
 
 fn generate(bytes: &[u8], facts: Vec<Formula>) -> Kernel {
+    generate_with(bytes, facts, true)
+}
+
+fn generate_with(bytes: &[u8], facts: Vec<Formula>, loops: bool) -> Kernel {
     let header = header(facts);
     let mut generator = Generator {
         script: Script { bytes, at: 0 },
         body: TileBody::new(),
         header: header.clone(),
         views: Vec::new(),
+        loops,
     };
     let root = generator.body.root;
     for param in 0..5 {
@@ -732,6 +741,56 @@ proptest! {
         assert_same(&kernel.body, &again.body);
         prop_assert_eq!(again.to_string(), text);
         prop_assert_eq!(errors_of(tile::verify(&again)), "");
+    }
+
+    /// Whatever passes the verifier runs, or stops with an error, on whatever arguments bind.
+    #[test]
+    fn verified_kernels_run_without_a_panic(
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+        m in 0usize..6,
+        n in 0usize..6,
+        seed in any::<Option<i64>>(),
+    ) {
+        let mut kernel = generate_with(&bytes, vec![], false);
+        kernel.header.facts.clear();
+        let tensor = |dtype: DType, shape: &[usize]| {
+            let count: usize = shape.iter().product();
+            let values: Vec<f64> = (0..count).map(|i| (i % 7) as f64 - 1.0).collect();
+            Tensor::from_f64(dtype, shape.to_vec(), &values).expect("it is small")
+        };
+        let starts: Vec<f64> = (0..n).map(|i| i as f64).collect();
+        let mut args: Args = [
+            ("starts", Tensor::from_f64(DType::I32, vec![n], &starts).expect("it is small")),
+            ("y", tensor(DType::F32, &[m])),
+            ("epi.out", tensor(DType::U1, &[n, m, 3])),
+        ]
+        .into_iter()
+        .map(|(name, tensor)| (name.to_owned(), Arg::Tensor(tensor)))
+        .collect();
+        let aligned = Tensor::strided(DType::Bf16, vec![m, n], vec![8, 1], vec![0x3f; 16 * m + 16]);
+        args.insert("x".into(), Arg::Tensor(aligned.expect("it is long enough")));
+        // `distinct` rows: none, or one.
+        let rows = tensor(DType::U4, &[m, 8]);
+        args.insert("rows".into(), Arg::Tensor(rows));
+        args.insert("count".into(), Arg::from(3));
+        if let Some(seed) = seed {
+            args.insert("seed".into(), Arg::from(seed & 0xffff));
+        }
+        let before = args.keys().cloned().collect::<Vec<_>>();
+        let result = interp::run(&kernel, &mut args);
+        prop_assert_eq!(before, args.keys().cloned().collect::<Vec<_>>());
+        match result {
+            Ok(_)
+            | Err(InterpError::Fault {
+                kind: FaultKind::DivisionByZero
+                    | FaultKind::Assertion(_)
+                    | FaultKind::Race { .. }
+                    | FaultKind::Absent { .. },
+                ..
+            })
+            | Err(InterpError::Promise { .. }) => {}
+            Err(other) => return Err(TestCaseError::fail(other.to_string())),
+        }
     }
 
     #[test]

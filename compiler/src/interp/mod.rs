@@ -126,7 +126,7 @@ pub enum InterpError {
     #[error("the grid has more than 2^31 blocks")]
     Grid,
     /// Something in a block.
-    #[error("{kind}, in block {}", Block(block))]
+    #[error("{kind}{}", Block(block))]
     Fault {
         kind: FaultKind,
         /// Names and indices of the grid's axes.
@@ -161,15 +161,16 @@ enum Fault {
     Absent(usize),
 }
 
+/// ", in block (i = 3, j = 0)", or nothing where the grid has no axes.
 struct Block<'a>(&'a [(String, i64)]);
 
 impl fmt::Display for Block<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("(")?;
         for (i, (name, index)) in self.0.iter().enumerate() {
-            write!(f, "{}{name} = {index}", if i > 0 { ", " } else { "" })?;
+            let before = if i == 0 { ", in block (" } else { ", " };
+            write!(f, "{before}{name} = {index}")?;
         }
-        f.write_str(")")
+        f.write_str(if self.0.is_empty() { "" } else { ")" })
     }
 }
 
@@ -194,7 +195,10 @@ impl InterpError {
             error => Diagnostic::error(code, span, error.to_string()),
         };
         if let InterpError::Fault { block, .. } = self {
-            diagnostic = diagnostic.note(format!("in block {}", Block(block)));
+            let text = Block(block).to_string();
+            if let Some(text) = text.strip_prefix(", ") {
+                diagnostic = diagnostic.note(text);
+            }
         }
         diagnostic
     }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     ir::{
         RegionId, ValueId,
-        tile::{Constant, Index, Kernel, OpKind, TileBody},
+        tile::{Constant, Index, Kernel, OpKind, TileBody, Type},
     },
     span::Span,
 };
@@ -111,9 +111,22 @@ impl<'k> Machine<'k> {
         Ok(())
     }
 
+    /// The optional scalar parameter that one of `operands` is and that was not given.
+    fn absent(&self, operands: &[ValueId]) -> Option<usize> {
+        let unset = |v: &&ValueId| matches!(self.values[**v], Value::Unset);
+        let &value = operands.iter().find(unset)?;
+        match self.body.ops[self.body.defining_op(value)?].kind {
+            OpKind::Param(index) => Some(index as usize),
+            _ => None,
+        }
+    }
+
     fn op(&mut self, op: crate::ir::OpId) -> Result<(), Inner> {
         let body = self.body;
         let op = &body.ops[op];
+        if let Some(param) = self.absent(&op.operands) {
+            return Err(Fault::Absent(param).into());
+        }
         let operands = &op.operands;
         let elem = |v: ValueId| body.ty(v).elem();
         let shape = |v: ValueId| body.ty(v).shape();
@@ -127,7 +140,9 @@ impl<'k> Machine<'k> {
                 let index = *index as usize;
                 self.values[op.results[0]] = match &self.scalars[index] {
                     Some(scalar) => Value::Data(scalar.clone()),
-                    None => Value::View(index),
+                    None if matches!(body.ty(op.results[0]), Type::View(_)) => Value::View(index),
+                    // An optional scalar: whether it is used decides whether that is wrong.
+                    None => Value::Unset,
                 };
                 return Ok(());
             }
