@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tesserine_compiler::{
     interp::{self, Arg, Args, FaultKind, InterpError, Tensor},
     ir::{
-        Body, GridAxis, Header, Op, RegionId, Schedule, ValueId, role,
+        Body, GridAxis, Header, Op, Order, RegionId, Schedule, ValueId, role,
         tile::{
             self, BinaryOp, Builder, Cache, CompareOp, Constant, Index, Kernel, OpKind, ReduceOp,
             TileBody, Type, UnaryOp, loaded,
@@ -88,6 +88,8 @@ fn header(facts: Vec<Formula>) -> Header {
                 extent: n(),
             },
         ],
+        order: Order::Grouped { group: 8 },
+        persistent: true,
         schedule: Schedule {
             warps: Some(4),
             stages: None,
@@ -1203,6 +1205,9 @@ fn the_verifier_refuses_headers() {
     let mut aligned = kernel();
     aligned.header.facts = vec![Fact::Aligned { param: 3, bytes: 4 }];
     assert!(errors_of(tile::verify(&aligned)).contains("needs a view"));
+    let mut groups = kernel();
+    groups.header.order = Order::Grouped { group: 0 };
+    assert!(errors_of(tile::verify(&groups)).contains("groups of no index"));
 }
 
 #[test]

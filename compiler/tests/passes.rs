@@ -78,6 +78,8 @@ impl Make {
                         extent: Formula::dim(0),
                     })
                     .to_vec(),
+                order: tesserine_compiler::ir::Order::Rows,
+                persistent: false,
                 schedule: Schedule::default(),
                 span: Span::NONE,
             },

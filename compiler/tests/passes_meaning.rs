@@ -336,6 +336,8 @@ fn program(steps: &[Step], warps: u32) -> Kernel {
                 name: "i".to_owned(),
                 extent: Formula::int(1),
             }],
+            order: tesserine_compiler::ir::Order::Rows,
+            persistent: false,
             schedule: Schedule {
                 warps: Some(warps),
                 ..Schedule::default()

@@ -90,6 +90,8 @@ struct ReadyBody {
     body: usize,
     code: Code,
     function: Function,
+    /// For a persistent body: as many blocks as the device runs at once.
+    resident: Option<u32>,
 }
 
 /// Arguments that passed every check that needs no device.
@@ -207,7 +209,7 @@ impl Kernel {
         let bodies = ready.bodies.iter().map(|b| b.body);
         let chosen = &ready.bodies[self.first_fitting(ready.target, bodies, &binding)?];
         let record = &self.instance().bodies[chosen.body];
-        let blocks = self.blocks(record, &binding)?;
+        let blocks = launched(self.blocks(record, &binding)?, chosen.resident);
         let mut arguments = [0u64; tesserine_set::MAX_ARGS];
         let arguments = &mut arguments[..record.abi.len()];
         for (slot, arg) in arguments.iter_mut().zip(&record.abi) {
@@ -433,11 +435,15 @@ impl Kernel {
                 }
             }
             match (loaded, first_error) {
-                (Some((code, function)), _) => bodies.push(ReadyBody {
-                    body: candidate.body,
-                    code,
-                    function,
-                }),
+                (Some((code, function)), _) => {
+                    let resident = resident(device, record, &function)?;
+                    bodies.push(ReadyBody {
+                        body: candidate.body,
+                        code,
+                        function,
+                        resident,
+                    });
+                }
                 (None, Some((code, fault))) => {
                     return Err(Error::Load {
                         kernel: self.name().to_owned(),
@@ -499,6 +505,27 @@ impl Kernel {
     }
 }
 
+/// How many blocks of a persistent body the device runs at once: at least one.
+fn resident(
+    device: &Device,
+    record: &BodyRecord,
+    function: &Function,
+) -> Result<Option<u32>, Error> {
+    let Some(persistent) = record.persistent else {
+        return Ok(None);
+    };
+    let each = match persistent.blocks_per_sm {
+        Some(blocks) => blocks,
+        None => function.blocks_per_sm(record.threads, record.shared_bytes)?,
+    };
+    Ok(Some(device.multiprocessors().saturating_mul(each).max(1)))
+}
+
+/// The blocks to launch for a grid of `points`: one each, or no more than `resident`, which then share them.
+fn launched(points: u32, resident: Option<u32>) -> u32 {
+    resident.map_or(points, |resident| points.min(resident))
+}
+
 /// The facts that do not hold, in words.
 fn failing(binding: &Binding<'_>, facts: &[Fact]) -> Vec<String> {
     let failing = facts.iter().filter(|fact| !binding.holds(fact));
@@ -522,6 +549,14 @@ fn scalar_bits(dtype: DType, value: ScalarValue) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn persistent_blocks_share_the_grid() {
+        assert_eq!(launched(1000, None), 1000);
+        assert_eq!(launched(1000, Some(264)), 264);
+        assert_eq!(launched(3, Some(264)), 3);
+        assert_eq!(launched(0, Some(264)), 0);
+    }
 
     #[test]
     fn scalars_are_passed_in_their_own_type() {

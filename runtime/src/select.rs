@@ -334,6 +334,7 @@ mod tests {
                     },
                     entry: "k".into(),
                     grid: vec![],
+                    persistent: None,
                     threads: 128,
                     shared_bytes: 0,
                     abi: vec![],

@@ -174,7 +174,7 @@ mod build {
 
     use rayon::prelude::*;
     use tesserine_set::{
-        BodyRecord, Instance, Manifest, ModuleKind, Resources, SetWriter, WriteError,
+        BodyRecord, Instance, Manifest, ModuleKind, Persistent, Resources, SetWriter, WriteError,
     };
 
     use super::SetFile;
@@ -338,6 +338,9 @@ mod build {
                 facts: kernel.header.facts.clone(),
                 entry: compiled.entry,
                 grid: compiled.grid,
+                persistent: kernel.header.persistent.then_some(Persistent {
+                    blocks_per_sm: kernel.header.schedule.blocks_per_sm,
+                }),
                 threads: compiled.threads,
                 shared_bytes: compiled.shared_bytes,
                 abi: compiled.abi,

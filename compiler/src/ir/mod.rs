@@ -46,9 +46,26 @@ pub struct Header {
     /// What this body may assume beyond `requires` (`specialize`); empty for the general body.
     pub facts: Vec<Fact>,
     pub axes: Vec<GridAxis>,
+    /// How the numbers of blocks walk the axes.
+    pub order: Order,
+    /// A fixed number of blocks walks the grid: the body is one tile's work, and a block goes on to the tile that is as
+    /// many further as blocks were launched.
+    pub persistent: bool,
     pub schedule: Schedule,
     /// The kernel's name in its source.
     pub span: Span,
+}
+
+/// The order in which blocks, numbered from 0, take the points of the grid.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// The last axis is fastest, the first slowest.
+    #[default]
+    Rows,
+    /// The first axis is cut into groups of `group` indices, the last group perhaps shorter. Groups follow each other;
+    /// within one, the index on the first axis is fastest, then the other axes in their order, the last fastest of them:
+    /// of two axes, a group's rows are walked column by column. `group` is at least 1.
+    Grouped { group: u32 },
 }
 
 /// One axis of the grid. Axes stand in source order; the last is fastest.

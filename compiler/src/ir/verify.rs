@@ -14,7 +14,7 @@ use cranelift_entity::EntityRef;
 use tesserine_set::{Fact, Formula, ParamKind, Term};
 
 use super::{
-    Body, Header, OpId, RegionId, ValueDef, ValueId,
+    Body, Header, OpId, Order, RegionId, ValueDef, ValueId,
     text::{Dialect, Printer},
     tile,
 };
@@ -205,6 +205,9 @@ impl<'a, K: Verifiable> Checker<'a, K> {
         for axis in &header.axes {
             findings.push(unique("axis", &axis.name));
             findings.push(formula(header, &axis.extent));
+        }
+        if let Order::Grouped { group: 0 } = header.order {
+            findings.push(Err("groups of no index order the grid".to_owned()));
         }
         for fact in header.requires.iter().chain(&header.facts) {
             findings.push(match fact {

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     diagnostics::{Diagnostic, Diagnostics, codes},
-    ir::{GridAxis, Header, Schedule, tile},
+    ir::{GridAxis, Header, Order, Schedule, tile},
     span::Span,
     syntax::ast,
     target::Target,
@@ -401,6 +401,8 @@ impl<'a> Maker<'_, 'a> {
             requires,
             facts,
             axes,
+            order: Order::Rows,
+            persistent: false,
             schedule,
             span: self.kernel.name.span,
         };

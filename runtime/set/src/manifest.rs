@@ -46,6 +46,9 @@ pub struct BodyRecord {
     pub entry: String,
     /// One formula a grid axis, in source order; the last axis is fastest.
     pub grid: Vec<Formula>,
+    /// A fixed number of blocks walks the grid.
+    #[serde(default)]
+    pub persistent: Option<Persistent>,
     /// Threads of a block.
     pub threads: u32,
     /// Bytes of dynamic shared memory.
@@ -62,6 +65,14 @@ pub struct BodyRecord {
     /// What `ptxas` said, where it ran.
     #[serde(default)]
     pub resources: Option<Resources>,
+}
+
+/// A launch of as many blocks as the device runs at once, or of one a point of the grid if those are fewer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Persistent {
+    /// Blocks that one multiprocessor runs at once; as many as the driver says fit if it is not given.
+    #[serde(default)]
+    pub blocks_per_sm: Option<u32>,
 }
 
 /// Registers and memory of an assembled kernel.

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     AbiArg, BodyRecord, Fact, Formula, FormulaOp, Instance, Manifest, ModuleKind, Param, ParamKind,
-    Signature, Term,
+    Persistent, Signature, Term,
     bind::{ScalarValue, scalar_fits},
 };
 
@@ -56,6 +56,8 @@ pub enum InstanceProblem {
     SharedMemory { body: usize, bytes: u32 },
     #[error("body {body}: its grid has {axes} axes, more than {MAX_RANK}")]
     GridRank { body: usize, axes: usize },
+    #[error("body {body}: {blocks} blocks a multiprocessor are not from 1 to 32")]
+    BlocksPerSm { body: usize, blocks: u32 },
     #[error("body {body}: it refers to {kind} module {index}, which the set does not have")]
     Module {
         body: usize,
@@ -280,6 +282,16 @@ fn check_body(
         return Err(InstanceProblem::GridRank {
             body: index,
             axes: body.grid.len(),
+        });
+    }
+    if let Some(Persistent {
+        blocks_per_sm: Some(blocks),
+    }) = body.persistent
+        && !(1..=32).contains(&blocks)
+    {
+        return Err(InstanceProblem::BlocksPerSm {
+            body: index,
+            blocks,
         });
     }
     for (axis, extent) in body.grid.iter().enumerate() {

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use tesserine_set::{
     AbiArg, Access, BodyRecord, DType, FORMAT_VERSION, Fact, Formula, FormulaOp, Instance,
-    KernelSet, Manifest, ModuleKind, Param, ParamKind, SetFault, SetWriter, Signature, Term,
-    ViewFacts, ViewParam, WriteError,
+    KernelSet, Manifest, ModuleKind, Param, ParamKind, Persistent, SetFault, SetWriter, Signature,
+    Term, ViewFacts, ViewParam, WriteError,
 };
 
 const PTX: &str = ".version 8.0\n.target sm_90a\n.entry axpy_0123abcd() { ret; }\n";
@@ -29,6 +29,7 @@ fn manifest() -> Manifest {
         facts,
         entry: "axpy_0123abcd".into(),
         grid: vec![Formula::binary(FormulaOp::CeilDiv, n(), Formula::int(1024))],
+        persistent: None,
         threads: 128,
         shared_bytes: 0,
         abi: vec![
@@ -305,6 +306,12 @@ fn a_manifest_that_refers_to_nothing_is_neither_written_nor_read() {
     assert_eq!(
         refused(&|i| i.bodies[0].ptx = 7),
         "instance `axpy<f32>`: body 0: it refers to ptx module 7, which the set does not have"
+    );
+    assert_eq!(
+        refused(&|i| i.bodies[0].persistent = Some(Persistent {
+            blocks_per_sm: Some(0)
+        })),
+        "instance `axpy<f32>`: body 0: 0 blocks a multiprocessor are not from 1 to 32"
     );
     assert_eq!(
         refused(&|i| i.bodies[1].cubin = Some(0)),

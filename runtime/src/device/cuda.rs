@@ -628,6 +628,24 @@ impl Drop for Module {
 }
 
 impl Function {
+    /// How many blocks of `threads` threads, with that much dynamic shared memory, one multiprocessor runs at once.
+    pub(crate) fn blocks_per_sm(&self, threads: u32, shared_bytes: u32) -> Result<u32, Error> {
+        let device = &self.module.device;
+        let _current = device.enter()?;
+        let mut blocks: c_int = 0;
+        // SAFETY: the function is alive, and the call stores a number.
+        let result = unsafe {
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &mut blocks,
+                self.raw,
+                threads as c_int,
+                shared_bytes as usize,
+            )
+        };
+        device.checked("cuOccupancyMaxActiveBlocksPerMultiprocessor", result)?;
+        Ok(u32::try_from(blocks).unwrap_or(0))
+    }
+
     /// Queues `blocks` blocks of `threads` threads. Each argument is eight bytes, of which the kernel reads as many as
     /// its parameter has.
     ///

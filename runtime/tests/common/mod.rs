@@ -66,6 +66,7 @@ pub fn manifest() -> Manifest {
             n(),
             Formula::int(threads as i64),
         )],
+        persistent: None,
         threads,
         shared_bytes: 0,
         abi: vec![

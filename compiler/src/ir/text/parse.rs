@@ -10,7 +10,7 @@ use tesserine_set::{
 
 use super::Dialect;
 use crate::{
-    ir::{Body, GridAxis, Header, RegionId, Schedule, ValueId, role::BufferId},
+    ir::{Body, GridAxis, Header, Order, RegionId, Schedule, ValueId, role::BufferId},
     layout::Layout,
     span::Span,
 };
@@ -52,6 +52,8 @@ impl<'a> Parser<'a> {
                 requires: Vec::new(),
                 facts: Vec::new(),
                 axes: Vec::new(),
+                order: Order::Rows,
+                persistent: false,
                 schedule: Schedule::default(),
                 span: Span::NONE,
             },
@@ -685,6 +687,14 @@ impl<'a> Parser<'a> {
                 self.expect_word("in")?;
                 let extent = self.formula()?;
                 self.header.axes.push(GridAxis { name, extent });
+            } else if self.eat_word("order") {
+                self.expect_word("grouped")?;
+                self.expect("(")?;
+                let group = self.integer()?;
+                self.expect(")")?;
+                self.header.order = Order::Grouped { group };
+            } else if self.eat_word("persistent") {
+                self.header.persistent = true;
             } else if self.eat_word("warps") {
                 self.header.schedule.warps = Some(self.integer()?);
             } else if self.eat_word("stages") {

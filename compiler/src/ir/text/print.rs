@@ -11,7 +11,7 @@ use tesserine_set::{Access, DType, Fact, Formula, ParamKind};
 
 use super::Dialect;
 use crate::{
-    ir::{Body, Header, Op, RegionId, ValueId},
+    ir::{Body, Header, Op, Order, RegionId, ValueId},
     layout::Layout,
 };
 
@@ -225,6 +225,13 @@ impl<'a> Printer<'a> {
             write!(self, "  axis {} in ", axis.name);
             self.formula(&axis.extent);
             self.write("\n");
+        }
+        match header.order {
+            Order::Rows => {}
+            Order::Grouped { group } => writeln!(self, "  order grouped({group})"),
+        }
+        if header.persistent {
+            self.write("  persistent\n");
         }
         let schedule = &header.schedule;
         for (name, value) in [
