@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     bundle, setup,
     steps::{Failure, Runner},
+    wheel,
 };
 
 /// Packages that build without LLVM.
@@ -39,6 +40,7 @@ pub fn run(runner: &mut Runner) -> Result<(), Failure> {
         .env("TESS_PTXAS", setup::ptxas(runner.root(), setup::PINNED));
     runner.step("tests", command)?;
 
+    wheel::build_and_test(runner, wheel::Profile::Dev)?;
     without_llvm(runner)?;
     default_set(runner)?;
 

@@ -7,6 +7,7 @@ mod bundle;
 mod ci;
 mod setup;
 mod steps;
+mod wheel;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -19,6 +20,7 @@ cargo xtask COMMAND
   ci           everything that CI runs: formatting, lints, tests with and without LLVM, the default set through two versions of ptxas
   setup        install ptxas (from PyPI) under target/tools
   gpu-bundle   pack gpu-bundle/: tess, the default set, conformance and bench, to test a GPU machine that has neither Rust nor LLVM
+  wheel        build the Python package into target/wheels and run its tests on the installed wheel
   bless        rewrite the snapshots under tests/snapshots
 ";
 
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         "build" => build(&mut runner),
         "setup" => setup::install(&mut runner, setup::WANTED),
         "gpu-bundle" => bundle::pack(&mut runner).map(|_| ()),
+        "wheel" => wheel::build_and_test(&mut runner, wheel::Profile::Release),
         "bless" => bless(&mut runner),
         "" | "help" | "-h" | "--help" => {
             print!("{HELP}");

@@ -112,7 +112,7 @@ fn make_executable(path: &Path) -> std::io::Result<()> {
 }
 
 /// The interpreter of a virtual environment with pip, made if need be.
-fn venv(runner: &mut Runner) -> Result<PathBuf, Failure> {
+pub fn venv(runner: &mut Runner) -> Result<PathBuf, Failure> {
     let folder = runner.root().join("target/tools/venv");
     let python = folder.join("bin/python");
     let has_pip = |python: &Path| {

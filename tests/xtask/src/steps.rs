@@ -39,7 +39,15 @@ impl Runner {
 
     /// The cargo that runs this, with `args`.
     pub fn cargo(&self, args: &[&str]) -> Command {
-        let mut command = self.command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let mut command =
+            self.starts_cargo(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.args(args);
+        command
+    }
+
+    /// A command that starts cargo itself, without what cargo told xtask.
+    pub fn starts_cargo(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.command(program);
         // Cargo's variables for xtask itself would make build scripts of the same packages run again.
         for name in [
             "CARGO_MANIFEST_DIR",
@@ -48,7 +56,6 @@ impl Runner {
         ] {
             command.env_remove(name);
         }
-        command.args(args);
         command
     }
 

@@ -1,0 +1,83 @@
+//! The Python package: its wheel, and its tests on the installed wheel.
+
+use std::{fs, path::PathBuf};
+
+use crate::{
+    setup,
+    steps::{Failure, Runner},
+};
+
+/// What builds wheels, from PyPI.
+const MATURIN: &str = "maturin==1.16.0";
+/// What the tests import beside the package. The package itself needs nothing.
+const TEST_PACKAGES: &[&str] = &["numpy>=2,<3"];
+
+/// How a wheel is built.
+#[derive(Clone, Copy)]
+pub enum Profile {
+    /// For users, into `target/wheels`.
+    Release,
+    /// For its tests only, into `target/ci/wheels`: of what the workspace's tests have built already.
+    Dev,
+}
+
+/// Builds the wheel, installs it into an environment of its own, and runs `runtime/python/tests` there.
+pub fn build_and_test(runner: &mut Runner, profile: Profile) -> Result<(), Failure> {
+    let (name, folder) = match profile {
+        Profile::Release => ("release", "target/wheels"),
+        Profile::Dev => ("dev", "target/ci/wheels"),
+    };
+    let tools = setup::venv(runner)?;
+    let mut pip = runner.command(&tools);
+    pip.args(["-m", "pip", "install", "--quiet", MATURIN]);
+    runner.step(&format!("install {MATURIN}"), pip)?;
+
+    let wheels = runner.root().join(folder);
+    // So that the wheel found below is the one that was built.
+    let _ = fs::remove_dir_all(&wheels);
+    let mut maturin = runner.starts_cargo(&tools);
+    maturin.args(["-m", "maturin", "build", "--profile", name, "--locked"]);
+    maturin.args(["--manifest-path", "runtime/python/Cargo.toml"]);
+    maturin.arg("--interpreter").arg(&tools);
+    maturin.arg("--out").arg(&wheels);
+    runner.step("build the wheel", maturin)?;
+    let wheel = runner.check("find the wheel", || only_wheel(&wheels))?;
+
+    let folder = runner.root().join("target/tools/python-tests");
+    let python = folder.join("bin/python");
+    let mut command = runner.command(&tools);
+    command.args(["-m", "venv"]).arg(&folder);
+    runner.step("make an environment for the wheel", command)?;
+    let mut pip = runner.command(&python);
+    pip.args(["-m", "pip", "install", "--quiet"])
+        .args(TEST_PACKAGES);
+    runner.step("install what the wheel's tests import", pip)?;
+    let mut pip = runner.command(&python);
+    pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]);
+    pip.arg("--force-reinstall").arg(&wheel);
+    runner.step("install the wheel", pip)?;
+
+    let mut tests = runner.command(&python);
+    // The package is the installed one: the tests' folder is not the package's.
+    tests.args(["-B", "-m", "unittest", "discover", "--start-directory"]);
+    tests.arg("runtime/python/tests");
+    runner.step("tests of the wheel", tests)
+}
+
+/// The one wheel in `folder`.
+fn only_wheel(folder: &std::path::Path) -> Result<PathBuf, String> {
+    let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut wheels: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
+    wheels.retain(|path| path.extension().is_some_and(|e| e == "whl"));
+    match &mut wheels[..] {
+        [wheel] => {
+            println!("{}", wheel.display());
+            Ok(std::mem::take(wheel))
+        }
+        wheels => Err(format!(
+            "{} wheels in {}, and one was expected",
+            wheels.len(),
+            folder.display()
+        )),
+    }
+}
