@@ -58,3 +58,82 @@ fn the_kernel_library_instantiates() {
         }
     }
 }
+
+#[test]
+fn samples_load_and_check_without_panic() {
+    let folder = repository().join("tests/samples");
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .expect("the samples are there")
+        .map(|e| e.expect("an entry").path())
+        .filter(|p| p.extension().is_some_and(|e| e == "tess"))
+        .collect();
+    paths.sort();
+    assert!(paths.len() >= 10);
+    for path in paths {
+        let mut session = Session::new();
+        let module = match session.load(&path, None) {
+            Ok(module) => module,
+            Err(diagnostics) => {
+                for d in diagnostics.iter() {
+                    println!("{}", render(d, session.sources(), false));
+                }
+                panic!("{}", path.display());
+            }
+        };
+        for d in session.check(module).iter() {
+            if d.code.as_str() != "E0010" {
+                println!("{}", render(d, session.sources(), false));
+            }
+        }
+    }
+}
+
+/// Each file of `tests/diagnostics` that says `// expect: CODE, …` gives those codes in that order, `check`ed or, where it
+/// says `// instance: …`, as that instance.
+#[test]
+fn wrong_programs_get_their_codes() {
+    let folder = repository().join("tests/diagnostics");
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .expect("the wrong programs are there")
+        .map(|e| e.expect("an entry").path())
+        .filter(|p| p.extension().is_some_and(|e| e == "tess"))
+        .collect();
+    paths.sort();
+    let mut wrong = Vec::new();
+    let mut asserted = 0;
+    for path in paths {
+        let text = std::fs::read_to_string(&path).expect("a readable file");
+        let header = |key: &str| {
+            text.lines()
+                .take_while(|l| l.starts_with("//"))
+                .find_map(|l| l.strip_prefix("// ")?.strip_prefix(key)?.strip_prefix(": "))
+        };
+        let Some(expected) = header("expect") else {
+            continue;
+        };
+        let expected: Vec<&str> = expected.split(", ").collect();
+        let target =
+            header("target").map_or(Target::ALL[4], |t| Target::parse(t).expect("a target"));
+        let mut session = Session::new();
+        let diagnostics = match session.load(&path, None) {
+            Err(diagnostics) => diagnostics,
+            Ok(module) => match header("instance") {
+                None => session.check(module),
+                Some(instance) => session
+                    .instantiate(module, instance, target)
+                    .map(|_| Default::default())
+                    .unwrap_or_else(|d| d),
+            },
+        };
+        let found: Vec<&str> = diagnostics.iter().map(|d| d.code.as_str()).collect();
+        if found != expected {
+            wrong.push(format!("{}: {found:?}, not {expected:?}", path.display()));
+        }
+        for d in diagnostics.iter() {
+            println!("{}", render(d, session.sources(), false));
+        }
+        asserted += 1;
+    }
+    assert!(asserted >= 40, "{asserted} programs say what they expect");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -6,7 +6,7 @@ use tesserine_set::{Access as Mode, DType};
 
 use super::{
     Eval,
-    eval::{Evaluator, Shape, cast_help, show_shape},
+    eval::{Evaluator, Shape, cast_help, operand, show_shape},
     value::{Value, ViewValue},
 };
 use crate::{
@@ -338,7 +338,7 @@ impl<'a> Evaluator<'a> {
                     let text = self.quote(value.1);
                     diagnostic = diagnostic.help(format!(
                         "did you mean `{}.t`?",
-                        paren(text.trim_matches('`'))
+                        operand(text.trim_matches('`'))
                     ));
                 }
             }
@@ -535,13 +535,5 @@ pub(crate) fn count(n: usize, what: &str) -> String {
         (1, _) => format!("1 {what}"),
         (_, "axis") => format!("{n} axes"),
         _ => format!("{n} {what}s"),
-    }
-}
-
-fn paren(text: &str) -> String {
-    if text.contains(' ') && !text.ends_with(')') || text.contains(" as ") {
-        format!("({text})")
-    } else {
-        text.to_owned()
     }
 }

@@ -361,6 +361,15 @@ impl<'a> Evaluator<'a> {
         let names: Vec<&str> = item.params.iter().map(|p| p.name.name.as_str()).collect();
         let placed = self.place(name, &names, args, span)?;
 
+        for (param, arg) in item.params.iter().zip(&placed) {
+            if arg.is_none() && param.default.is_none() && !param.optional {
+                let title = format!("`{name}` needs an argument for `{}`", param.name.name);
+                return self.fail(
+                    Diagnostic::error(codes::E0107, span, title).label(param.span, "declared here"),
+                );
+            }
+        }
+
         let mut frame = Frame::new(function.module);
         frame.function = Some(key);
         self.frames.push(frame);
@@ -397,19 +406,7 @@ impl<'a> Evaluator<'a> {
                 (None, None) if param.optional => {
                     (Value::Absent(Rc::from(param.name.name.as_str())), span)
                 }
-                (None, None) => {
-                    return self.fail(
-                        Diagnostic::error(
-                            codes::E0107,
-                            span,
-                            format!(
-                                "`{}` needs an argument for `{}`",
-                                item.name.name, param.name.name
-                            ),
-                        )
-                        .label(param.span, "declared here"),
-                    );
-                }
+                (None, None) => (Value::Error, span),
             };
             values.push((param, value, at));
         }

@@ -807,12 +807,7 @@ impl<'a> Evaluator<'a> {
                 let index = [vec![".."; short.len()], vec!["_"; long.len() - short.len()]]
                     .concat()
                     .join(", ");
-                let text = text.trim_matches('`');
-                let text = if text.contains(' ') {
-                    format!("({text})")
-                } else {
-                    text.to_owned()
-                };
+                let text = operand(text.trim_matches('`'));
                 diagnostic = diagnostic.help(format!("did you mean `{text}[{index}]`?"));
                 break;
             }
@@ -1203,18 +1198,27 @@ pub(crate) fn describe_type(ty: &Type) -> String {
 
 /// "write `(x + y) as f32`".
 pub(crate) fn cast_help(text: &str, elem: DType) -> String {
-    let bare = text.trim_matches('`');
-    if bare == "this" {
-        return format!("cast it: `… as {elem}`");
+    match text.trim_matches('`') {
+        "this" => format!("cast it: `… as {elem}`"),
+        bare => format!("write `{} as {elem}`", operand(bare)),
     }
-    if bare
-        .chars()
-        .all(|c| c.is_alphanumeric() || "_.".contains(c))
-        || bare.ends_with(')') && !bare.starts_with('(') && !bare.contains(' ')
-    {
-        format!("write `{bare} as {elem}`")
+}
+
+/// An expression as an operand that binds tightest: between parentheses, unless it is a postfix expression.
+pub(crate) fn operand(text: &str) -> String {
+    let mut depth = 0i32;
+    let loose = text.chars().any(|c| {
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            _ => {}
+        }
+        depth == 0 && !c.is_alphanumeric() && !"_.)]:".contains(c)
+    });
+    if loose {
+        format!("({text})")
     } else {
-        format!("write `({bare}) as {elem}`")
+        text.to_owned()
     }
 }
 

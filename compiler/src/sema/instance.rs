@@ -1027,6 +1027,11 @@ impl<'a> Maker<'_, 'a> {
         if let Some(order) = grid.order.first() {
             return self.ev.not_yet(order.span, "an order of the grid");
         }
+        if grid.axes.len() > 16 {
+            return self
+                .ev
+                .error(codes::E0505, grid.span, "a grid has at most 16 axes");
+        }
         let mut axes: Vec<GridAxis> = Vec::new();
         for (i, axis) in grid.axes.iter().enumerate() {
             if let Some(until) = &axis.until {

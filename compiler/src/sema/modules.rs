@@ -100,6 +100,14 @@ impl Program {
         std::iter::once(module).chain(self.modules[module.0 as usize].related.iter().copied())
     }
 
+    /// The other loaded files of the module's folder.
+    pub(crate) fn beside(&self, module: Module) -> impl Iterator<Item = Module> {
+        let folder = self.modules[module.0 as usize].folder.as_ref();
+        (0..self.modules.len() as u32).map(Module).filter(move |m| {
+            *m != module && folder.is_some() && self.modules[m.0 as usize].folder.as_ref() == folder
+        })
+    }
+
     /// SHA-256 over names and texts of the module and all that it uses, in hexadecimal.
     pub fn source_hash(&self, module: Module) -> String {
         let mut seen = vec![module];
@@ -368,6 +376,14 @@ impl Program {
             return;
         }
         let kernels: Vec<String> = declared_kernels(&source.ast);
+        // Schedules and bodies here of kernels that are declared elsewhere.
+        let orphans: Vec<String> = source
+            .ast
+            .items
+            .iter()
+            .filter_map(|item| attached(&item.kind))
+            .filter(|name| !kernels.contains(name))
+            .collect();
         let Ok(entries) = fs::read_dir(&folder) else {
             return;
         };
@@ -383,7 +399,7 @@ impl Program {
             let Ok(text) = fs::read_to_string(&path) else {
                 continue;
             };
-            let mentions = kernels.iter().any(|k| {
+            let mentions = kernels.iter().chain(&orphans).any(|k| {
                 ["schedule", "kernel"].iter().any(|word| {
                     text.match_indices(word).any(|(at, _)| {
                         text[at + word.len()..]
@@ -405,14 +421,11 @@ impl Program {
             };
             let ast = self.ast(other);
             let own = declared_kernels(ast);
-            let belongs = ast.items.iter().any(|item| {
-                let name = match &item.kind {
-                    ast::ItemKind::Schedule(s) => s.kernel.as_ident(),
-                    ast::ItemKind::Kernel(k) if k.signature.is_none() => Some(&k.name),
-                    _ => None,
-                };
-                name.is_some_and(|n| kernels.contains(&n.name) && !own.contains(&n.name))
-            });
+            let belongs = ast
+                .items
+                .iter()
+                .filter_map(|item| attached(&item.kind))
+                .any(|name| kernels.contains(&name) && !own.contains(&name));
             if belongs {
                 diagnostics.extend(quiet);
                 self.modules[module.0 as usize].related.push(other);
@@ -582,6 +595,15 @@ fn declared_kernels(ast: &ast::File) -> Vec<String> {
             _ => None,
         })
         .collect()
+}
+
+/// The kernel that a schedule, or a body for single targets, is of.
+fn attached(kind: &ast::ItemKind) -> Option<String> {
+    match kind {
+        ast::ItemKind::Schedule(s) => Some(s.kernel.segments.last()?.name.clone()),
+        ast::ItemKind::Kernel(k) if k.signature.is_none() => Some(k.name.name.clone()),
+        _ => None,
+    }
 }
 
 fn std_help() -> String {
