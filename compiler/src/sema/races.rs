@@ -464,15 +464,15 @@ impl Checker<'_> {
         let mut known: u64 = !open;
         while known != u64::MAX {
             let mut progress = false;
-            for dim in 0..rank {
-                if used[dim] {
+            for (dim, used) in used.iter_mut().enumerate() {
+                if *used {
                     continue;
                 }
                 if let Some(key) = self.key(accesses, dim, known) {
                     for (axis, _) in &key.strides {
                         known |= 1 << (*axis).min(63);
                     }
-                    used[dim] = true;
+                    *used = true;
                     progress = true;
                     keys.push(key);
                 }

@@ -108,7 +108,7 @@ impl<'a> Evaluator<'a> {
                         Ok(v)
                     });
                 match result {
-                    Ok(v) => self.pattern(pat, v, value.span),
+                    Ok(v) => self.pattern(pat, v),
                     Err(told) => {
                         self.pattern_error(pat);
                         Err(told)
@@ -212,7 +212,7 @@ impl<'a> Evaluator<'a> {
 
     // Names.
 
-    fn pattern(&mut self, pat: &'a ast::Pat, value: Value<'a>, span: Span) -> Eval<()> {
+    fn pattern(&mut self, pat: &'a ast::Pat, value: Value<'a>) -> Eval<()> {
         match &pat.kind {
             ast::PatKind::Wild => Ok(()),
             ast::PatKind::Bind { mutable, name } => {
@@ -227,7 +227,7 @@ impl<'a> Evaluator<'a> {
             ast::PatKind::Tuple(pats) => match &value {
                 Value::Tuple(items) if items.len() == pats.len() => {
                     for (pat, item) in pats.iter().zip(items.iter()) {
-                        self.pattern(pat, item.clone(), span)?;
+                        self.pattern(pat, item.clone())?;
                     }
                     Ok(())
                 }
