@@ -431,7 +431,7 @@ mod tests {
             return if value > below.0 { above.0 } else { below.0 };
         }
         let (down, up) = (value - below.0, above.0 - value);
-        if down < up || down == up && below.1 % 2 == 0 {
+        if down < up || down == up && below.1.is_multiple_of(2) {
             below.0
         } else {
             above.0
