@@ -720,6 +720,7 @@ fn to_roles(kernel: &Kernel, bytes: &[u8]) -> role::Kernel {
             body,
         }],
         buffers,
+        channels: cranelift_entity::PrimaryMap::new(),
         shared_bytes: 640,
     }
 }

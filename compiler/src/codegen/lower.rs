@@ -540,6 +540,12 @@ impl<'a> Lower<'a> {
                 self.barrier();
                 Ok(())
             }
+            OpKind::Dot { .. }
+            | OpKind::CopyAsync { .. }
+            | OpKind::CommitCopies
+            | OpKind::WaitCopies { .. }
+            | OpKind::WriteShared { .. }
+            | OpKind::ReadShared { .. } => Err(self.not_yet("a matrix product")),
             OpKind::Tile(kind) => match kind {
                 Tile::If => self.branch(id),
                 Tile::For { rev, .. } => self.counted_loop(id, *rev),

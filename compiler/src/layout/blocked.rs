@@ -41,6 +41,29 @@ pub fn blocked_by(
     }
 }
 
+/// Takes a tile apart into bits, as [`blocked`] does, in an order of the caller's.
+pub(super) struct WarpLayoutBits(Fill);
+
+impl WarpLayoutBits {
+    pub fn new(shape: &[u32]) -> WarpLayoutBits {
+        WarpLayoutBits(Fill {
+            extent: vec![1; shape.len()],
+            left: shape.to_vec(),
+        })
+    }
+
+    /// The next bases along `dim`, at most `bits`, as many as leave no padding but of a last odd block.
+    pub fn up_to(&mut self, dim: usize, bits: u32) -> Vec<Vec<u32>> {
+        let most = self.0.left[dim].next_power_of_two().trailing_zeros();
+        self.0.take(dim, bits.min(most))
+    }
+
+    /// How many blocks are left along each dimension.
+    pub fn left(self) -> Vec<u32> {
+        self.0.left
+    }
+}
+
 /// The state of filling a block.
 struct Fill {
     /// Of the block so far: powers of two.

@@ -6,10 +6,13 @@
 //! which need not be a power of two; what lies beyond the shape is padding, never stored and never summed.
 
 mod blocked;
+pub mod fragments;
 mod linear;
 pub mod scratch;
+pub mod swizzle;
 mod transform;
 
+use blocked::WarpLayoutBits;
 pub use blocked::{blocked, blocked_by};
 pub use linear::LinearMap;
 pub use transform::{convert_sources, reduce_targets, register_sources, result_layout};

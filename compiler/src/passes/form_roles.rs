@@ -1,4 +1,5 @@
-//! Says which warps execute what. Today one role of all warps executes everything.
+//! Says which warps execute what, and by which instructions products are computed. Today one role of all warps executes
+//! everything.
 //!
 //! How many warps: what the schedule says, else by the largest tile, so that a thread holds some 16 elements of it with
 //! up to eight warps, and 32 with up to 32.
@@ -17,7 +18,7 @@ use crate::{
 const FEW: u64 = 16;
 const MANY: u64 = 32;
 
-pub fn run(kernel: &tile::Kernel, _target: Target) -> Result<role::Kernel, Diagnostics> {
+pub fn run(kernel: &tile::Kernel, target: Target) -> Result<role::Kernel, Diagnostics> {
     let warps = match kernel.header.schedule.warps {
         Some(warps) => checked(kernel, warps)?,
         None => chosen(kernel),
@@ -29,6 +30,7 @@ pub fn run(kernel: &tile::Kernel, _target: Target) -> Result<role::Kernel, Diagn
         kernel.body.root,
         &mut body,
         root,
+        target,
         &mut HashMap::new(),
     );
     Ok(role::Kernel {
@@ -39,6 +41,7 @@ pub fn run(kernel: &tile::Kernel, _target: Target) -> Result<role::Kernel, Diagn
             body,
         }],
         buffers: PrimaryMap::new(),
+        channels: PrimaryMap::new(),
         shared_bytes: 0,
     })
 }
@@ -82,6 +85,7 @@ fn copy(
     region: RegionId,
     to: &mut role::RoleBody,
     into: RegionId,
+    target: Target,
     map: &mut HashMap<ValueId, ValueId>,
 ) {
     let typed = |ty: &tile::Type| role::Type {
@@ -98,7 +102,7 @@ fn copy(
             .iter()
             .map(|&inner| {
                 let new = to.new_region();
-                copy(from, inner, to, new, map);
+                copy(from, inner, to, new, target, map);
                 new
             })
             .collect();
@@ -118,6 +122,9 @@ fn copy(
                 axis,
                 scratch: None,
             },
+            tile::OpKind::Dot => role::OpKind::Dot {
+                strategy: strategy(from.ty(op.operands[0]), target),
+            },
             kind => role::OpKind::Tile(kind),
         };
         let operands = op.operands.iter().map(|v| map[v]).collect();
@@ -126,5 +133,13 @@ fn copy(
         for (&old, &new) in op.results.iter().zip(&to.ops[new].results) {
             map.insert(old, new);
         }
+    }
+}
+
+/// How a product with this left operand is computed.
+fn strategy(left: &tile::Type, target: Target) -> role::Strategy {
+    match target.mma_sync(left.elem()) {
+        Some(shape) if left.shape()[1].is_multiple_of(shape.k) => role::Strategy::MmaSync(shape),
+        _ => role::Strategy::Fma,
     }
 }

@@ -7,6 +7,10 @@ pub mod legality;
 
 use std::fmt;
 
+use tesserine_set::DType;
+
+use crate::layout::fragments::MmaShape;
+
 /// A PTX version, `(8, 0)`.
 pub type PtxVersion = (u32, u32);
 
@@ -53,6 +57,8 @@ pub enum Feature {
     TensorMemory,
     /// `bf16` arithmetic and packed conversions.
     Bf16,
+    /// `mma.sync` of depth 16, and of `bf16`; without it of depth 8, of `f16`.
+    DeepMma,
     /// Conversions to and from the eight-bit floats.
     Fp8,
     /// Conversions to and from the four-bit floats and `ue8m0`.
@@ -93,15 +99,15 @@ const fn info(
 #[rustfmt::skip]
 static TABLE: [TargetInfo; 10] = [
     info("sm_75",  75,  false, (6, 3), (64, 64),   1024, 16, &[]),
-    info("sm_80",  80,  false, (7, 0), (163, 164), 2048, 32, &[CpAsync, Bf16]),
-    info("sm_86",  86,  false, (7, 1), (99, 100),  1536, 16, &[CpAsync, Bf16]),
-    info("sm_89",  89,  false, (7, 8), (99, 100),  1536, 24, &[CpAsync, Bf16, Fp8]),
-    info("sm_90a", 90,  true,  (8, 0), (227, 228), 2048, 32, &[CpAsync, Bf16, Fp8, Bulk, Cluster, Wgmma]),
-    info("sm_100a", 100, true, (8, 6), (227, 228), 2048, 32, &[CpAsync, Bf16, Fp8, Fp4, Bulk, Cluster, TensorMemory, Access32]),
-    info("sm_103a", 103, true, (8, 8), (227, 228), 2048, 32, &[CpAsync, Bf16, Fp8, Fp4, Bulk, Cluster, TensorMemory, Access32]),
-    info("sm_110a", 110, true, (9, 0), (227, 228), 1536, 24, &[CpAsync, Bf16, Fp8, Fp4, Bulk, Cluster, TensorMemory, Access32]),
-    info("sm_120a", 120, true, (8, 7), (99, 100),  1536, 24, &[CpAsync, Bf16, Fp8, Fp4, Bulk, Access32]),
-    info("sm_121a", 121, true, (8, 8), (99, 100),  1536, 24, &[CpAsync, Bf16, Fp8, Fp4, Bulk, Access32]),
+    info("sm_80",  80,  false, (7, 0), (163, 164), 2048, 32, &[CpAsync, Bf16, DeepMma]),
+    info("sm_86",  86,  false, (7, 1), (99, 100),  1536, 16, &[CpAsync, Bf16, DeepMma]),
+    info("sm_89",  89,  false, (7, 8), (99, 100),  1536, 24, &[CpAsync, Bf16, DeepMma, Fp8]),
+    info("sm_90a", 90,  true,  (8, 0), (227, 228), 2048, 32, &[CpAsync, Bf16, DeepMma, Fp8, Bulk, Cluster, Wgmma]),
+    info("sm_100a", 100, true, (8, 6), (227, 228), 2048, 32, &[CpAsync, Bf16, DeepMma, Fp8, Fp4, Bulk, Cluster, TensorMemory, Access32]),
+    info("sm_103a", 103, true, (8, 8), (227, 228), 2048, 32, &[CpAsync, Bf16, DeepMma, Fp8, Fp4, Bulk, Cluster, TensorMemory, Access32]),
+    info("sm_110a", 110, true, (9, 0), (227, 228), 1536, 24, &[CpAsync, Bf16, DeepMma, Fp8, Fp4, Bulk, Cluster, TensorMemory, Access32]),
+    info("sm_120a", 120, true, (8, 7), (99, 100),  1536, 24, &[CpAsync, Bf16, DeepMma, Fp8, Fp4, Bulk, Access32]),
+    info("sm_121a", 121, true, (8, 8), (99, 100),  1536, 24, &[CpAsync, Bf16, DeepMma, Fp8, Fp4, Bulk, Access32]),
 ];
 
 /// A text that names no target.
@@ -201,6 +207,16 @@ impl Target {
     /// Shared memory that one block may have, in bytes.
     pub fn shared_per_block(self) -> u32 {
         self.info().shared_per_block
+    }
+
+    /// The deepest `mma.sync` of two 16-bit operands of `elem` onto `f32`, if there is one.
+    pub fn mma_sync(self, elem: DType) -> Option<MmaShape> {
+        let deep = self.has(Feature::DeepMma);
+        match elem {
+            DType::F16 | DType::Bf16 if deep => Some(MmaShape::M16N8K16),
+            DType::F16 => Some(MmaShape::M16N8K8),
+            _ => None,
+        }
     }
 
     pub fn has(self, feature: Feature) -> bool {

@@ -1,12 +1,12 @@
 //! The operations of role IR: those of tile IR, some of them with what the target needs to know.
 
-use super::BufferId;
-use crate::ir::tile;
+use super::{BufferId, ChannelId};
+use crate::{ir::tile, layout::fragments::MmaShape};
 
 /// What an operation does, with its attributes. Operands and results are as in tile IR where nothing is said.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OpKind {
-    /// All of tile IR but `load`, `store` and `reduce`.
+    /// All of tile IR but `load`, `store`, `reduce` and `dot`.
     Tile(tile::OpKind),
     /// As in tile IR. `width` neighbouring elements along the last dimension are fetched by one access: they lie in
     /// `width` consecutive registers, and alignment is proven.
@@ -31,6 +31,43 @@ pub enum OpKind {
     /// `t -> t` of another layout: through `scratch`, with the barriers that it needs before and after, or by moving
     /// registers if there is none.
     Convert { scratch: Option<BufferId> },
+    /// As in tile IR. Accumulator and result have one layout; the operands have those that
+    /// [`fragments`](crate::layout::fragments) derives from it for the strategy.
+    Dot { strategy: Strategy },
+    /// `view, index operands…, slot, live`: begins to copy the slice of the view to tile `tile` of slot `slot`. Where
+    /// `live`, a `bool`, is false, or outside the view, zeros are written and nothing is read. `width` neighbouring
+    /// elements are copied at once (4, 8 or 16 bytes); alignment is proven. The indices have two extents, those of the
+    /// tile's shape, the last dimension's index among them.
+    CopyAsync {
+        channel: ChannelId,
+        tile: u32,
+        indices: Vec<tile::Index>,
+        width: u32,
+    },
+    /// What each thread has begun to copy since the last of these is one group.
+    CommitCopies,
+    /// Each thread waits until at most `pending` of its newest groups are on their way. Others see what it copied after
+    /// the next `barrier`.
+    WaitCopies { pending: u32 },
+    /// `t, slot`: writes a tile of the shape of tile `tile` to slot `slot`. Others see it after the next `barrier`.
+    WriteShared { channel: ChannelId, tile: u32 },
+    /// `slot -> t`: element `(i, j)` of the result is element `(offsets[0] + i, offsets[1] + j)` of tile `tile` of that
+    /// slot; `(offsets[0] + j, offsets[1] + i)` if `transposed`.
+    ReadShared {
+        channel: ChannelId,
+        tile: u32,
+        offsets: [u32; 2],
+        transposed: bool,
+    },
     /// All threads of the role arrive and see each other's stores.
     Barrier,
+}
+
+/// How a product is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Strategy {
+    /// By warps, with `mma.sync` of this shape; K is a multiple of its depth.
+    MmaSync(MmaShape),
+    /// By threads, with multiplications and additions in the accumulator's type.
+    Fma,
 }

@@ -2,11 +2,16 @@
 
 use cranelift_entity::PrimaryMap;
 
-use super::{Buffer, BufferId, Kernel, OpKind, Role, Type};
-use crate::ir::{
-    ValueId,
-    text::{ParseError, Parser},
-    tile::{self, parse_access_path, parse_cache, parse_reduce, parse_tile_op},
+use super::{
+    Buffer, BufferId, Channel, ChannelId, Fill, Kernel, OpKind, Role, SharedTile, Strategy, Type,
+};
+use crate::{
+    ir::{
+        ValueId,
+        text::{ParseError, Parser},
+        tile::{self, parse_access_path, parse_cache, parse_reduce, parse_tile_op},
+    },
+    layout::{fragments::MmaShape, swizzle::SharedLayout},
 };
 
 /// Reads one kernel, as its `Display` writes it. What it gives is not verified yet.
@@ -37,6 +42,15 @@ pub fn parse(text: &str) -> Result<Kernel, ParseError> {
             offset,
         });
     }
+    let mut channels = PrimaryMap::new();
+    while p.eat_word("channel") {
+        p.channels += 1;
+        let id = p.channel()?;
+        if id != channels.next_key() {
+            return p.error("channels are numbered from 0 in the order of their declarations");
+        }
+        channels.push(parse_channel(&mut p)?);
+    }
     p.expect_word("shared")?;
     let shared_bytes = p.integer()?;
     let mut roles = Vec::new();
@@ -52,8 +66,74 @@ pub fn parse(text: &str) -> Result<Kernel, ParseError> {
         header: p.into_header(),
         roles,
         buffers,
+        channels,
         shared_bytes,
     })
+}
+
+/// What stands behind a channel's name.
+fn parse_channel(p: &mut Parser<'_>) -> Result<Channel, ParseError> {
+    p.expect(":")?;
+    p.expect_word("depth")?;
+    let depth = p.integer()?;
+    p.expect_word("fill")?;
+    let word = p.word("a way to fill a channel")?;
+    let Some(fill) = Fill::ALL.into_iter().find(|f| f.name() == word) else {
+        return p.error(format!("`{word}` is no way to fill a channel"));
+    };
+    p.expect_word("in")?;
+    let buffer = p.buffer()?;
+    let mut tiles = Vec::new();
+    while p.eat_word("tile") {
+        let elem = p.dtype()?;
+        let shape = parse_pair(p)?;
+        let mut number = |word: &str| -> Result<u32, ParseError> {
+            p.expect_word(word)?;
+            p.integer()
+        };
+        tiles.push(SharedTile {
+            elem,
+            shape,
+            offset: number("at")?,
+            layout: SharedLayout {
+                rows: number("rows")?,
+                pitch: number("pitch")?,
+                mask: number("mask")?,
+                shift: number("shift")?,
+            },
+        });
+    }
+    Ok(Channel {
+        tiles,
+        depth,
+        fill,
+        buffer,
+    })
+}
+
+fn parse_pair(p: &mut Parser<'_>) -> Result<[u32; 2], ParseError> {
+    match p.numbers()?[..] {
+        [a, b] => Ok([a, b]),
+        _ => p.error("two numbers belong here"),
+    }
+}
+
+fn parse_strategy(p: &mut Parser<'_>) -> Result<Strategy, ParseError> {
+    if p.eat_word("fma") {
+        return Ok(Strategy::Fma);
+    }
+    p.expect_word("mma_sync")?;
+    match p.numbers()?[..] {
+        [m, n, k] => Ok(Strategy::MmaSync(MmaShape { m, n, k })),
+        _ => p.error("three numbers belong here"),
+    }
+}
+
+/// `channel0 tile 1`
+fn parse_channel_tile(p: &mut Parser<'_>) -> Result<(ChannelId, u32), ParseError> {
+    let channel = p.channel()?;
+    p.expect_word("tile")?;
+    Ok((channel, p.integer()?))
 }
 
 fn parse_scratch(p: &mut Parser<'_>) -> Result<Option<BufferId>, ParseError> {
@@ -110,6 +190,46 @@ pub(super) fn parse_op(p: &mut Parser<'_>) -> Result<(OpKind, Vec<ValueId>), Par
         "convert" => {
             let scratch = parse_scratch(p)?;
             Ok((OpKind::Convert { scratch }, p.operands()?))
+        }
+        "dot" => {
+            let strategy = parse_strategy(p)?;
+            Ok((OpKind::Dot { strategy }, p.operands()?))
+        }
+        "copy_async" => {
+            let (channel, tile) = parse_channel_tile(p)?;
+            let (mut operands, indices) = parse_access_path(p)?;
+            p.expect_word("slot")?;
+            operands.extend(p.operands()?);
+            let width = parse_width(p)?;
+            let kind = OpKind::CopyAsync {
+                channel,
+                tile,
+                indices,
+                width,
+            };
+            Ok((kind, operands))
+        }
+        "commit_copies" => Ok((OpKind::CommitCopies, Vec::new())),
+        "wait_copies" => {
+            let pending = p.integer()?;
+            Ok((OpKind::WaitCopies { pending }, Vec::new()))
+        }
+        "write_shared" => {
+            let (channel, tile) = parse_channel_tile(p)?;
+            Ok((OpKind::WriteShared { channel, tile }, p.operands()?))
+        }
+        "read_shared" => {
+            let (channel, tile) = parse_channel_tile(p)?;
+            p.expect_word("at")?;
+            let offsets = parse_pair(p)?;
+            let transposed = p.eat_word("transposed");
+            let kind = OpKind::ReadShared {
+                channel,
+                tile,
+                offsets,
+                transposed,
+            };
+            Ok((kind, p.operands()?))
         }
         "barrier" => Ok((OpKind::Barrier, Vec::new())),
         _ => {

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use super::{BufferId, Kernel, OpKind, Type, parse};
+use super::{BufferId, Fill, Kernel, OpKind, Strategy, Type, parse};
 use crate::ir::{
     Op, ValueId,
     text::{Dialect, ParseError, Parser, Printer},
-    tile::{access_path, access_rest, reduce_attributes},
+    tile::{Cache, access_path, access_rest, reduce_attributes},
 };
 
 fn scratch(out: &mut Printer<'_>, buffer: Option<BufferId>) {
@@ -18,6 +18,17 @@ fn scratch(out: &mut Printer<'_>, buffer: Option<BufferId>) {
 fn width(out: &mut Printer<'_>, width: u32) {
     if width != 1 {
         write!(out, " width {width}");
+    }
+}
+
+impl Fill {
+    pub const ALL: [Fill; 2] = [Fill::CpAsync, Fill::Registers];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Fill::CpAsync => "cp_async",
+            Fill::Registers => "registers",
+        }
     }
 }
 
@@ -62,6 +73,42 @@ impl Dialect for OpKind {
                 scratch(out, *buffer);
                 out.operands(operands);
             }
+            OpKind::Dot { strategy } => {
+                match strategy {
+                    Strategy::MmaSync(s) => write!(out, "dot mma_sync [{}, {}, {}]", s.m, s.n, s.k),
+                    Strategy::Fma => out.write("dot fma"),
+                }
+                out.operands(operands);
+            }
+            OpKind::CopyAsync {
+                channel,
+                tile,
+                indices,
+                width: w,
+            } => {
+                write!(out, "copy_async {channel} tile {tile}");
+                let used = access_path(out, operands, indices);
+                access_rest(out, "slot", operands.get(used..), Cache::Normal);
+                width(out, *w);
+            }
+            OpKind::CommitCopies => out.write("commit_copies"),
+            OpKind::WaitCopies { pending } => write!(out, "wait_copies {pending}"),
+            OpKind::WriteShared { channel, tile } => {
+                write!(out, "write_shared {channel} tile {tile}");
+                out.operands(operands);
+            }
+            OpKind::ReadShared {
+                channel,
+                tile,
+                offsets,
+                transposed,
+            } => {
+                write!(out, "read_shared {channel} tile {tile} at {offsets:?}");
+                if *transposed {
+                    out.write(" transposed");
+                }
+                out.operands(operands);
+            }
             OpKind::Barrier => out.write("barrier"),
         }
     }
@@ -96,6 +143,29 @@ impl fmt::Display for Kernel {
             );
             if let Some(offset) = buffer.offset {
                 write!(out, " at {offset}");
+            }
+            out.write("\n");
+        }
+        for (id, channel) in &self.channels {
+            let fill = channel.fill.name();
+            write!(
+                out,
+                "  channel {id}: depth {} fill {fill} in {}",
+                channel.depth, channel.buffer
+            );
+            for tile in &channel.tiles {
+                let layout = tile.layout;
+                write!(
+                    out,
+                    "\n    tile {} {:?} at {} rows {} pitch {} mask {} shift {}",
+                    tile.elem,
+                    tile.shape,
+                    tile.offset,
+                    layout.rows,
+                    layout.pitch,
+                    layout.mask,
+                    layout.shift
+                );
             }
             out.write("\n");
         }

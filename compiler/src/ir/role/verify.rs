@@ -11,18 +11,30 @@
 //! - `convert` keeps the type and changes at most the layout; all buffers named exist;
 //! - `width` is a power of two, at most 16 bytes, of a multiple of 8 bits, and the tile's last dimension is the view's;
 //! - a buffer's alignment is a power of two; with an offset it is aligned and ends within `shared_bytes`;
-//! - `barrier` has no operands and no results.
+//! - a channel's tiles lie one behind another in its slots, aligned, and its slots fit its buffer, aligned too;
+//! - operations on channels name one and a tile of it, whose shape theirs fits; slots are `i64`, `live` is `bool`; what
+//!   is copied asynchronously comes from a view's slice of two extents with its last dimension, 4, 8 or 16 bytes at once,
+//!   to a channel filled so; what is written, to one filled from registers;
+//! - `dot` has one layout on accumulator and result; with `mma.sync` its operands are 16-bit floats and K a multiple of
+//!   the instruction's, and the layouts of the operands are the fragments that go with the result's;
+//! - `barrier`, `commit_copies` and `wait_copies` have no operands and no results.
 
 use cranelift_entity::EntityRef;
 
-use super::{BufferId, Kernel, OpKind, Role, Type};
+use tesserine_set::DType;
+
+use super::{BufferId, Channel, ChannelId, Fill, Kernel, OpKind, Role, SharedTile, Strategy, Type};
 use crate::{
     ir::{
-        Op,
+        Op, ValueId,
         tile::{self, Index, typing},
         verify::{Checker, Finding, Verifiable, VerifyError, ensure},
     },
-    layout::Layout,
+    layout::{
+        Layout,
+        fragments::{Side, fma_operand, is_mma_result, mma_operand},
+        swizzle::{CHUNK, SharedLayout},
+    },
     span::Span,
 };
 
@@ -52,6 +64,9 @@ pub fn verify(kernel: &Kernel) -> Result<(), Vec<VerifyError>> {
                 )));
             }
         }
+    }
+    for (id, channel) in &kernel.channels {
+        note(ring(kernel, channel).map_err(|message| format!("{id}: {message}")));
     }
     let mut with_layout = None;
     for role in &kernel.roles {
@@ -103,7 +118,14 @@ impl Verifiable for OpKind {
                 op: *op,
                 axis: *axis,
             },
-            OpKind::Convert { .. } | OpKind::Barrier => return None,
+            OpKind::Dot { .. } => tile::OpKind::Dot,
+            OpKind::Convert { .. }
+            | OpKind::CopyAsync { .. }
+            | OpKind::CommitCopies
+            | OpKind::WaitCopies { .. }
+            | OpKind::WriteShared { .. }
+            | OpKind::ReadShared { .. }
+            | OpKind::Barrier => return None,
         })
     }
 
@@ -144,6 +166,7 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
         OpKind::Tile(kind) => match kind {
             tile::OpKind::Load { .. }
             | tile::OpKind::Store { .. }
+            | tile::OpKind::Dot
             | tile::OpKind::Reduce { .. } => {
                 return Err("has a form of its own at this level".into());
             }
@@ -218,11 +241,195 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
                 to.ty
             );
         }
-        OpKind::Barrier => ensure!(
+        OpKind::Dot { strategy } => {
+            let layout = |v: ValueId| body.ty(v).layout.as_deref();
+            let [a, b, acc] = [0, 1, 2].map(|i| op.operands[i]);
+            ensure!(
+                layout(acc) == layout(op.results[0]),
+                "accumulator and result of `dot` differ in layout"
+            );
+            product(
+                *strategy,
+                &body.ty(a).ty,
+                [layout(a), layout(b), layout(acc)],
+            )?;
+        }
+        OpKind::CopyAsync {
+            channel,
+            tile,
+            indices,
+            width,
+        } => {
+            let (channel, tile) = of_channel(kernel, *channel, *tile)?;
+            ensure!(
+                channel.fill == Fill::CpAsync,
+                "this channel is not filled by asynchronous copies"
+            );
+            let starts: usize = indices.iter().map(|i| i.operands()).sum();
+            ensure!(
+                op.operands.len() == starts + 3 && op.results.is_empty() && op.regions.is_empty(),
+                "`copy_async` takes a view, its indices, a slot and a condition"
+            );
+            let view = &body.ty(op.operands[0]).ty;
+            let tile::Type::View(ty) = view else {
+                return Err(format!("copies {view}, which is no view"));
+            };
+            let extents: Vec<u32> = indices.iter().filter_map(|i| i.extent()).collect();
+            let bytes = u64::from(*width) * u64::from(ty.elem.bits()) / 8;
+            ensure!(
+                ty.rank as usize == indices.len()
+                    && ty.elem == tile.elem
+                    && extents == tile.shape
+                    && indices.last().is_some_and(|i| i.extent().is_some()),
+                "what is copied from {view} does not fit its place in the channel"
+            );
+            ensure!(
+                width.is_power_of_two()
+                    && matches!(bytes, 4 | 8 | 16)
+                    && tile.shape[1].is_multiple_of(*width),
+                "a copy of {bytes} bytes at once"
+            );
+            for &value in &op.operands[1..=starts] {
+                is_scalar(&body.ty(value).ty, DType::I64)?;
+            }
+            is_scalar(&body.ty(op.operands[starts + 1]).ty, DType::I64)?;
+            is_scalar(&body.ty(op.operands[starts + 2]).ty, DType::Bool)?;
+        }
+        OpKind::WriteShared { channel, tile } => {
+            let (channel, tile) = of_channel(kernel, *channel, *tile)?;
+            ensure!(
+                channel.fill == Fill::Registers,
+                "this channel is not filled from registers"
+            );
+            ensure!(
+                op.operands.len() == 2 && op.results.is_empty() && op.regions.is_empty(),
+                "`write_shared` takes a tile and a slot"
+            );
+            let value = &body.ty(op.operands[0]).ty;
+            ensure!(
+                *value == tile::Type::tile(tile.elem, tile.shape),
+                "{value} does not fit its place in the channel"
+            );
+            is_scalar(&body.ty(op.operands[1]).ty, DType::I64)?;
+        }
+        OpKind::ReadShared {
+            channel,
+            tile,
+            offsets,
+            transposed,
+        } => {
+            let (_, tile) = of_channel(kernel, *channel, *tile)?;
+            ensure!(
+                op.operands.len() == 1 && op.results.len() == 1 && op.regions.is_empty(),
+                "`read_shared` takes a slot and gives a tile"
+            );
+            is_scalar(&body.ty(op.operands[0]).ty, DType::I64)?;
+            let result = &body.ty(op.results[0]).ty;
+            let mut shape = result.shape().to_vec();
+            if *transposed {
+                shape.reverse();
+            }
+            ensure!(
+                result.elem() == tile.elem
+                    && shape.len() == 2
+                    && (0..2).all(|d| {
+                        u64::from(offsets[d]) + u64::from(shape[d]) <= u64::from(tile.shape[d])
+                    }),
+                "{result} at {offsets:?} does not lie in its tile of the channel"
+            );
+        }
+        OpKind::Barrier | OpKind::CommitCopies | OpKind::WaitCopies { .. } => ensure!(
             op.operands.is_empty() && op.results.is_empty() && op.regions.is_empty(),
-            "`barrier` has no operands and no results"
+            "has no operands and no results"
         ),
     }
+    Ok(())
+}
+
+fn is_scalar(ty: &tile::Type, elem: DType) -> Finding {
+    ensure!(
+        *ty == tile::Type::Scalar(elem),
+        "expected {elem}, found {ty}"
+    );
+    Ok(())
+}
+
+fn of_channel(
+    kernel: &Kernel,
+    channel: ChannelId,
+    tile: u32,
+) -> Result<(&Channel, &SharedTile), String> {
+    let found = kernel
+        .channels
+        .get(channel)
+        .and_then(|c| Some((c, c.tiles.get(tile as usize)?)));
+    found.ok_or_else(|| format!("{channel} has no tile {tile}"))
+}
+
+fn ring(kernel: &Kernel, channel: &Channel) -> Finding {
+    let align = SharedLayout::ALIGN;
+    ensure!(channel.depth > 0, "has no slots");
+    let mut end = 0u64;
+    for tile in &channel.tiles {
+        let SharedTile { layout, shape, .. } = tile;
+        let row = u64::from(shape[1]) * u64::from(tile.elem.bits()).div_ceil(8);
+        ensure!(
+            tile.elem.bits() >= 8
+                && shape[0] <= layout.rows
+                && row <= u64::from(layout.pitch)
+                && layout.pitch.is_multiple_of(CHUNK)
+                && matches!(layout.mask, 0 | 1 | 3 | 7)
+                && (layout.pitch / CHUNK).is_multiple_of(layout.mask + 1)
+                && layout.shift < 32,
+            "a tile of {} {shape:?} does not lie well in {layout:?}",
+            tile.elem
+        );
+        ensure!(
+            tile.offset.is_multiple_of(align) && u64::from(tile.offset) >= end,
+            "a tile lies at {} in its slot",
+            tile.offset
+        );
+        end = u64::from(tile.offset) + u64::from(layout.rows) * u64::from(layout.pitch);
+    }
+    let slots = end.next_multiple_of(u64::from(align)) * u64::from(channel.depth);
+    let buffer = kernel.buffers.get(channel.buffer);
+    ensure!(
+        buffer.is_some_and(|b| u64::from(b.bytes) >= slots && b.align.is_multiple_of(align)),
+        "its {slots} bytes do not fit {}",
+        channel.buffer
+    );
+    Ok(())
+}
+
+/// The layouts of a product's operands follow from that of its accumulator. The shapes have been checked.
+fn product(strategy: Strategy, left: &tile::Type, layouts: [Option<&Layout>; 3]) -> Finding {
+    let k = left.shape()[1];
+    if let Strategy::MmaSync(shape) = strategy {
+        ensure!(
+            (shape.m, shape.n) == (16, 8)
+                && matches!(shape.k, 8 | 16)
+                && matches!(left.elem(), DType::F16 | DType::Bf16)
+                && k.is_multiple_of(shape.k),
+            "there is no `mma.sync` of {shape:?} for {left}"
+        );
+    }
+    let [Some(a), Some(b), Some(acc)] = layouts else {
+        return Ok(());
+    };
+    if let Strategy::MmaSync(_) = strategy {
+        ensure!(
+            is_mma_result(acc),
+            "the result of `dot` does not lie as `mma.sync` gives it"
+        );
+    }
+    let expected = |side| match strategy {
+        Strategy::MmaSync(shape) => mma_operand(acc, side, k, shape.k),
+        Strategy::Fma => fma_operand(acc, side, k),
+    };
+    ensure!(
+        *a == expected(Side::Left) && *b == expected(Side::Right),
+        "the operands of `dot` do not lie as its result asks"
+    );
     Ok(())
 }
 

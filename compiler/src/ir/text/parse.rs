@@ -10,7 +10,10 @@ use tesserine_set::{
 
 use super::Dialect;
 use crate::{
-    ir::{Body, GridAxis, Header, Order, RegionId, Schedule, ValueId, role::BufferId},
+    ir::{
+        Body, GridAxis, Header, Order, RegionId, Schedule, ValueId,
+        role::{BufferId, ChannelId},
+    },
     layout::Layout,
     span::Span,
 };
@@ -38,6 +41,8 @@ pub struct Parser<'a> {
     values: HashMap<u32, ValueId>,
     /// How many buffers have been declared.
     pub(in crate::ir) buffers: u32,
+    /// How many channels have been declared.
+    pub(in crate::ir) channels: u32,
 }
 
 impl<'a> Parser<'a> {
@@ -60,6 +65,7 @@ impl<'a> Parser<'a> {
             layouts: HashMap::new(),
             values: HashMap::new(),
             buffers: 0,
+            channels: 0,
         }
     }
 
@@ -408,15 +414,27 @@ impl<'a> Parser<'a> {
 
     /// `shared0`, which must have been declared.
     pub fn buffer(&mut self) -> Result<BufferId, ParseError> {
+        let number = self.declared("shared", "buffer", self.buffers)?;
+        Ok(BufferId::new(number))
+    }
+
+    /// `channel0`, which must have been declared.
+    pub fn channel(&mut self) -> Result<ChannelId, ParseError> {
+        let number = self.declared("channel", "channel", self.channels)?;
+        Ok(ChannelId::new(number))
+    }
+
+    /// The number behind `prefix`, below `count`.
+    fn declared(&mut self, prefix: &str, what: &str, count: u32) -> Result<usize, ParseError> {
         self.skip();
         let start = self.at;
-        let word = self.word("a buffer")?;
+        let word = self.word(&format!("a {what}"))?;
         match word
-            .strip_prefix("shared")
+            .strip_prefix(prefix)
             .and_then(|n| n.parse::<u32>().ok())
         {
-            Some(n) if n < self.buffers => Ok(BufferId::new(n as usize)),
-            _ => self.error_at(start, format!("`{word}` is no buffer of this kernel")),
+            Some(n) if n < count => Ok(n as usize),
+            _ => self.error_at(start, format!("`{word}` is no {what} of this kernel")),
         }
     }
 

@@ -1,0 +1,58 @@
+//! How a matrix tile lies in a channel's slot: rows of whole 16-byte chunks, permuted so that columns lie in all banks.
+//!
+//! Chunk `c` of row `r` lies at place `c ^ ((r >> shift) & mask)` of its row. Any eight rows from a multiple of eight on
+//! then have one chunk of a column each in different 16-byte banks, as `ldmatrix` wants them, and so have any eight
+//! neighbouring chunks from a multiple of eight on, as copies fill them. Invariants: the map is a bijection between
+//! (row, chunk) and places; it keeps rows where they are; a slot is aligned to [`SharedLayout::ALIGN`].
+
+/// Bytes of a chunk, which stays whole.
+pub const CHUNK: u32 = 16;
+
+/// Banks of one chunk's width.
+const BANKS: u32 = 8;
+
+/// The layout of one tile in shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SharedLayout {
+    /// Rows, those included that only fill up a fragment.
+    pub rows: u32,
+    /// Bytes from one row to the next: whole chunks.
+    pub pitch: u32,
+    /// Which bits of a chunk's number the row changes: one less than a power of two, at most 7.
+    pub mask: u32,
+    /// By which bits of the row: those from this one on.
+    pub shift: u32,
+}
+
+impl SharedLayout {
+    /// Bytes that the start of a tile is aligned to, so that banks are what the swizzle takes them for.
+    pub const ALIGN: u32 = 128;
+
+    /// Of `rows` rows of `columns` elements of `element` bytes.
+    pub fn new(rows: u32, columns: u32, element: u32) -> SharedLayout {
+        let pitch = (columns * element).next_multiple_of(CHUNK);
+        // The chunks of a row that a power of two allows to permute; rows of fewer bytes share a line of banks.
+        let chunks = 1 << (pitch / CHUNK).trailing_zeros().min(BANKS.trailing_zeros());
+        SharedLayout {
+            rows,
+            pitch,
+            mask: chunks - 1,
+            shift: (BANKS / chunks).trailing_zeros(),
+        }
+    }
+
+    /// The byte at which byte `at` of `row` lies.
+    pub fn offset(&self, row: u32, at: u32) -> u32 {
+        row * self.pitch + (at ^ (self.turn(row) * CHUNK))
+    }
+
+    /// What the numbers of the chunks of `row` are XORed with.
+    pub fn turn(&self, row: u32) -> u32 {
+        (row >> self.shift) & self.mask
+    }
+
+    /// Bytes of the tile.
+    pub fn bytes(&self) -> u32 {
+        self.rows * self.pitch
+    }
+}
