@@ -781,6 +781,12 @@ impl Machine<'_> {
                 self.barrier();
                 return;
             }
+            OpKind::Dot { .. }
+            | OpKind::CopyAsync { .. }
+            | OpKind::CommitCopies
+            | OpKind::WaitCopies { .. }
+            | OpKind::WriteShared { .. }
+            | OpKind::ReadShared { .. } => panic!("not made here: {:?}", op.kind),
         };
         self.values.insert(op.results[0], value);
     }
