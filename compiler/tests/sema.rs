@@ -137,3 +137,61 @@ fn wrong_programs_get_their_codes() {
     assert!(asserted >= 40, "{asserted} programs say what they expect");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// Damaged programs: what a sample is after a token was removed, doubled or exchanged. Nothing may panic, and checking
+/// ends.
+#[test]
+fn damaged_programs_do_not_panic() {
+    let mut texts: Vec<String> = Vec::new();
+    for folder in ["tests/samples", "tests/diagnostics", "kernels-dsl/norm"] {
+        let mut paths: Vec<PathBuf> = std::fs::read_dir(repository().join(folder))
+            .expect("a folder")
+            .map(|e| e.expect("an entry").path())
+            .filter(|p| p.extension().is_some_and(|e| e == "tess"))
+            .collect();
+        paths.sort();
+        texts.extend(
+            paths
+                .iter()
+                .map(|p| std::fs::read_to_string(p).expect("a readable file")),
+        );
+    }
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |n: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % n as u64) as usize
+    };
+    for round in 0..400 {
+        let text = &texts[round % texts.len()];
+        let mut tokens: Vec<&str> = Vec::new();
+        let mut rest = text.as_str();
+        while let Some(first) = rest.chars().next() {
+            let word = |c: char| c.is_alphanumeric() || c == '_';
+            let end = if word(first) {
+                rest.find(|c| !word(c)).unwrap_or(rest.len())
+            } else {
+                first.len_utf8()
+            };
+            tokens.push(&rest[..end]);
+            rest = &rest[end..];
+        }
+        for _ in 0..1 + random(3) {
+            let (a, b) = (random(tokens.len()), random(tokens.len()));
+            match random(4) {
+                0 => {
+                    tokens.remove(a);
+                }
+                1 => tokens.insert(a, tokens[b]),
+                2 => tokens.swap(a, b),
+                _ => tokens[a] = tokens[b],
+            }
+        }
+        let damaged = tokens.concat();
+        let mut session = Session::new();
+        if let Ok(module) = session.load_text("damaged.tess", &damaged) {
+            let _ = session.check(module);
+        }
+    }
+}
