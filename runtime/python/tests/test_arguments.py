@@ -2,6 +2,9 @@
 
 import ctypes
 import math
+import os
+import subprocess
+import sys
 import unittest
 
 import numpy
@@ -242,6 +245,35 @@ class Refused(Kernels):
             self.rmsnorm.check({1: 2})
 
 
+STREAMS = """
+import sys, types
+import tesserine, kernel_set
+from test_arguments import Torch
+
+asked = []
+started, private = (word == "True" for word in sys.argv[1:])
+torch = types.ModuleType("torch")
+torch._C = types.SimpleNamespace()
+torch.cuda = types.SimpleNamespace(is_initialized=lambda: started)
+
+def ask(ordinal):
+    asked.append(ordinal)
+    return 0
+
+if private:
+    torch._C._cuda_getCurrentRawStream = ask
+else:
+    torch.cuda.current_stream = lambda ordinal: types.SimpleNamespace(cuda_stream=ask(ordinal))
+sys.modules["torch"] = torch
+kernel = tesserine.KernelSet.from_bytes(kernel_set.write(kernel_set.manifest())).kernel("silu_and_mul<f16>")
+try:
+    # Too wide on purpose: with a driver, too, the launch goes no further than its stream.
+    kernel(x=Torch("float16", 8, 127, device="cuda:1"), out=Torch("float16", 8, 64, device="cuda:1", data_ptr=1 << 30))
+except tesserine.Error:
+    print(asked)
+"""
+
+
 def driver_is_there():
     try:
         ctypes.CDLL("libcuda.so.1")
@@ -282,6 +314,17 @@ class Launches(Kernels):
             self.rmsnorm(**self.good(), target="gfx90a")
         self.assertEqual(caught.exception.argument, "target")
         self.assertIn("gfx90a", str(caught.exception))
+
+    def test_torch_is_asked_for_its_stream_once_it_has_started(self):
+        # In processes of their own: what torch answered with is remembered.
+        for started, private, asked in ((False, True, []), (True, True, [1]), (True, False, [1])):
+            result = subprocess.run(
+                [sys.executable, "-B", "-c", STREAMS, repr(started), repr(private)],
+                cwd=os.path.dirname(os.path.abspath(__file__)),
+                capture_output=True,
+                text=True,
+            )
+            self.assertEqual((result.stderr, result.stdout), ("", f"{asked}\n"))
 
     def test_a_wrong_argument_comes_before_a_missing_driver(self):
         with self.assertRaises(tesserine.ArgumentError):

@@ -17,7 +17,7 @@ const HELP: &str = "\
 cargo xtask COMMAND
 
   build        set up the tools, build `tess` (release) and compile the default kernel set for every target
-  ci           everything that CI runs: formatting, lints, tests with and without LLVM, the default set through two versions of ptxas
+  ci           everything that CI runs: formatting, lints, tests with and without LLVM, the Python wheel, the default set through two versions of ptxas
   setup        install ptxas (from PyPI) under target/tools
   gpu-bundle   pack gpu-bundle/: tess, the default set, conformance and bench, to test a GPU machine that has neither Rust nor LLVM
   wheel        build the Python package into target/wheels and run its tests on the installed wheel

@@ -9,8 +9,21 @@ A number is an ``int``, ``float`` or ``bool``, or a NumPy scalar.
 """
 
 import os
+import pathlib
 from collections.abc import Iterator
 from typing import Any, Literal, final
+
+__all__ = [
+    "CudaDevice",
+    "Kernel",
+    "KernelSet",
+    "Launch",
+    "Parameter",
+    "__version__",
+    "cuda_devices",
+    "driver_version",
+    "find_sets",
+]
 
 __version__: str
 
@@ -28,7 +41,7 @@ class KernelSet:
     @property
     def name(self) -> str: ...
     @property
-    def path(self) -> str | os.PathLike[str] | None:
+    def path(self) -> pathlib.Path | None:
         """The file that it was opened from, or None."""
 
     @property
@@ -54,8 +67,8 @@ class KernelSet:
     ) -> Launch:
         """``set.launch(name, x=x, ...)`` is ``set.kernel(name)(x=x, ...)``."""
 
-    def __getitem__(self, name: str) -> Kernel: ...
-    def __contains__(self, name: str) -> bool: ...
+    def __getitem__(self, name: str, /) -> Kernel: ...
+    def __contains__(self, name: str, /) -> bool: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[str]: ...
 
@@ -170,7 +183,7 @@ class CudaDevice:
     def memory(self) -> int:
         """Bytes."""
 
-def find_sets() -> list[os.PathLike[str]]:
+def find_sets() -> list[pathlib.Path]:
     """The files of the kernel sets in ``$TESSERINE_SETS``, ``target/sets`` and the user's data folder that open."""
 
 def cuda_devices() -> list[CudaDevice]:
