@@ -61,11 +61,14 @@ impl Op {
         }
     }
 
-    /// The parameters that bound the columns of a block, to be given another value than the default.
-    fn block_params(self) -> &'static [&'static str] {
+    /// Compile-time parameters other than the defaults, for blocks of about `block` columns.
+    fn block_args(self, block: u32) -> String {
         match self {
-            Op::Transpose => &["BM", "BN"],
-            _ => &["B"],
+            Op::Transpose => format!(", BM = {block}, BN = {block}"),
+            Op::RmsNorm | Op::FusedAddRmsNorm | Op::LayerNorm | Op::Softmax => {
+                format!(", B = {block}, R = {}", block.div_ceil(2))
+            }
+            _ => format!(", B = {block}"),
         }
     }
 }
@@ -185,13 +188,13 @@ impl fmt::Display for Case {
 impl Case {
     /// The instance, as a kernel set names it.
     pub fn instance(&self) -> String {
-        let mut name = format!("{}<{}", self.op.name(), self.dtype);
-        for param in self.op.block_params() {
-            if let Some(block) = self.block {
-                name += &format!(", {param} = {block}");
-            }
-        }
-        name + ">"
+        let block = self.block.map(|block| self.op.block_args(block));
+        format!(
+            "{}<{}{}>",
+            self.op.name(),
+            self.dtype,
+            block.unwrap_or_default()
+        )
     }
 
     /// The next value of an input, at row `i`.
