@@ -5,7 +5,9 @@
 use super::{
     builtins::NAMES,
     eval::{Evaluator, find_interface, unknown_name},
-    instance::{LATER_KEYS, SCHEDULE_KEYS, covers, find_kernel, make, unknown_key, with_stack},
+    instance::{
+        LATER_KEYS, SCHEDULE_KEYS, covers, find_kernel, is_general, make, unknown_key, with_stack,
+    },
     modules::{Def, Module, Program, nearest},
 };
 use crate::{
@@ -440,7 +442,9 @@ fn fits(program: &Program, module: Module, schedule: &ast::Schedule, out: &mut V
                 values,
                 ..
             } => {
-                targets(list, out);
+                if !is_general(list) {
+                    targets(list, out);
+                }
                 values
             }
             ast::ScheduleEntry::Tune { values, .. } => values,

@@ -2,7 +2,8 @@
 //!
 //! The name of an instance is read, its parameters are bound (what is written, else the schedule's value for the target,
 //! else the default), the signature and the grid become formulas, and the body is walked. An instance has a body for each
-//! `specialize` and one without; where parameters are optional, one more for each that may be left out.
+//! `specialize` and one without, for which the schedule's `general` entry may have values of its own; where parameters are
+//! optional, one more for each that may be left out.
 
 use std::{rc::Rc, thread};
 
@@ -12,7 +13,7 @@ use tesserine_set::{
 
 use super::{
     Eval, Told,
-    call::{CArgument, list},
+    call::{CArgument, bare, list},
     eval::{Binding, Evaluator, Frame},
     modules::{Def, Module, Program, nearest},
     races,
@@ -218,27 +219,69 @@ pub(crate) fn make<'a>(
     for (module, source) in sources {
         let mut given: Option<Vec<bool>> = None;
         loop {
-            let mut ev = Evaluator::new(program, target, owner);
-            let mut maker = Maker {
-                ev: &mut ev,
-                kernel,
-                source,
-                source_module: module,
-                owner,
+            let mut walk = |general: bool| {
+                let mut ev = Evaluator::new(program, target, owner);
+                let mut maker = Maker {
+                    ev: &mut ev,
+                    kernel,
+                    source,
+                    source_module: module,
+                    owner,
+                    general,
+                };
+                let result = maker.body(scope, cargs, given.as_deref(), &name);
+                let diagnostics = std::mem::take(&mut ev.diagnostics);
+                let failed = diagnostics.has_errors();
+                all.extend(diagnostics);
+                result.map(|made| (made, failed))
             };
-            let result = maker.body(scope, cargs, given.as_deref(), &name);
-            let diagnostics = std::mem::take(&mut ev.diagnostics);
-            let failed = diagnostics.has_errors();
-            all.extend(diagnostics);
-            let Ok(made) = result else { break };
+            let Ok((made, mut failed)) = walk(false) else {
+                break;
+            };
             let optional = made.optional;
+            let mut unspecial = made.kernel.clone();
+            if let Some(entry) = made.general {
+                let Ok((general, also)) = walk(true) else {
+                    break;
+                };
+                failed |= also;
+                let (one, other) = (&made.kernel.header, &general.kernel.header);
+                let mut wrong = None;
+                if made.specialised.is_empty() {
+                    wrong = Some(
+                        Diagnostic::error(
+                            codes::E0602,
+                            entry,
+                            format!(
+                                "`general` is for the body beside the specialised one, and `{}` has none",
+                                kernel.name.name
+                            ),
+                        )
+                        .help("give the values to the targets, or add `specialize { … }`"),
+                    );
+                } else if one.signature != other.signature || one.requires != other.requires {
+                    wrong = Some(
+                        Diagnostic::error(
+                            codes::E0602,
+                            entry,
+                            "these values change what a launch must satisfy, which is one for all bodies",
+                        )
+                        .note("extents of views and `where` facts may not depend on them"),
+                    );
+                }
+                if let Some(wrong) = wrong {
+                    all.push(wrong);
+                    break;
+                }
+                unspecial = general.kernel;
+            }
             if !failed {
                 for facts in &made.specialised {
                     let mut kernel = made.kernel.clone();
                     kernel.header.facts = [facts.clone(), kernel.header.facts].concat();
                     special.push(kernel);
                 }
-                plain.push(made.kernel);
+                plain.push(unspecial);
             }
             // All given first, then one left out after another.
             let mut mask = given.unwrap_or_else(|| vec![true; optional]);
@@ -275,6 +318,8 @@ struct Made {
     specialised: Vec<Vec<Fact>>,
     /// How many parameters may be left out.
     optional: usize,
+    /// Where a schedule gives the general body values of its own.
+    general: Option<Span>,
 }
 
 struct Maker<'e, 'a> {
@@ -285,6 +330,8 @@ struct Maker<'e, 'a> {
     source: &'a ast::Kernel,
     source_module: Module,
     owner: Module,
+    /// Whether the values of `general` entries are taken.
+    general: bool,
 }
 
 /// A parameter that the runtime passes: declared so, or the field of a variant.
@@ -305,13 +352,13 @@ enum Tree<'a> {
 }
 
 /// Keys of a schedule that are no parameters.
-pub(crate) const SCHEDULE_KEYS: &[&str] = &["warps", "stages", "blocks_per_sm", "max_regs"];
+pub(crate) const SCHEDULE_KEYS: &[&str] =
+    &["warps", "stages", "blocks_per_sm", "max_regs", "persistent"];
 
 /// Keys that later versions compile.
 pub(crate) const LATER_KEYS: &[&str] = &[
     "consumers",
     "producers",
-    "persistent",
     "cluster",
     "multicast",
     "pair",
@@ -332,7 +379,8 @@ impl<'a> Maker<'_, 'a> {
             .as_ref()
             .expect("a declared kernel has a signature");
         self.bind_cparams(scope, cargs, signature)?;
-        let schedule = self.schedule()?;
+        let (schedule, persistent) = self.schedule()?;
+        let general = self.general_entry();
         let optional = self.parameters(signature, given)?;
         if given.is_none() && optional > 4 {
             return self
@@ -343,6 +391,7 @@ impl<'a> Maker<'_, 'a> {
         // The body may stand in another file: its names are that file's.
         self.ev.frame().module = self.source_module;
         let axes = self.axes()?;
+        let order = self.order()?;
         let mut requires = Vec::new();
         let mut facts = Vec::new();
         let own = !std::ptr::eq(self.kernel, self.source);
@@ -401,8 +450,8 @@ impl<'a> Maker<'_, 'a> {
             requires,
             facts,
             axes,
-            order: Order::Rows,
-            persistent: false,
+            order,
+            persistent: persistent.unwrap_or(self.source.grid.persistent),
             schedule,
             span: self.kernel.name.span,
         };
@@ -417,6 +466,7 @@ impl<'a> Maker<'_, 'a> {
             kernel,
             specialised,
             optional,
+            general,
         })
     }
 
@@ -504,26 +554,53 @@ impl<'a> Maker<'_, 'a> {
         })
     }
 
-    /// What the schedules say for this target.
+    /// What the schedules say for this target; for the general body, before that what they say for it.
     fn schedule_values(&mut self) -> Vec<(Module, &'a ast::KeyValue)> {
         let target = self.ev.target;
-        let mut out = Vec::new();
+        let mut general: Vec<(Module, &'a ast::KeyValue)> = Vec::new();
+        let mut own = Vec::new();
         for (module, schedule) in self.schedules() {
             for entry in &schedule.entries {
                 if let ast::ScheduleEntry::Targets {
                     targets, values, ..
                 } = entry
-                    && covers(targets, target)
                 {
-                    out.extend(values.iter().map(|kv| (module, kv)));
+                    let values = values.iter().map(|kv| (module, kv));
+                    if covers(targets, target) {
+                        own.extend(values);
+                    } else if self.general && is_general(targets) {
+                        general.extend(values);
+                    }
                 }
             }
         }
-        out
+        own.retain(|(_, kv)| {
+            !general
+                .iter()
+                .any(|(_, g)| g.key.name == kv.key.name && g.field == kv.field)
+        });
+        general.extend(own);
+        general
     }
 
-    fn schedule(&mut self) -> Eval<Schedule> {
+    /// The first `general` entry of the schedules.
+    fn general_entry(&mut self) -> Option<Span> {
+        let schedules = self.schedules();
+        schedules
+            .iter()
+            .flat_map(|(_, s)| &s.entries)
+            .find_map(|e| match e {
+                ast::ScheduleEntry::Targets { targets, span, .. } if is_general(targets) => {
+                    Some(*span)
+                }
+                _ => None,
+            })
+    }
+
+    /// What the schedules say of the block, and whether the grid is persistent if they say so.
+    fn schedule(&mut self) -> Eval<(Schedule, Option<bool>)> {
         let mut schedule = Schedule::default();
+        let mut persistent = None;
         let signature = self
             .kernel
             .signature
@@ -549,6 +626,19 @@ impl<'a> Maker<'_, 'a> {
             if signature.cparams.iter().any(|p| p.name.name == key) {
                 continue;
             }
+            if key == "persistent" {
+                match self.in_module(module, |ev| ev.expr(&kv.value))? {
+                    Value::Bool(value) => persistent = Some(value),
+                    _ => {
+                        return self.ev.error(
+                            codes::E0602,
+                            kv.value.span,
+                            "`persistent` is `true` or `false`",
+                        );
+                    }
+                }
+                continue;
+            }
             let (slot, max) = match key {
                 "warps" => (&mut schedule.warps, 32),
                 "stages" => (&mut schedule.stages, 64),
@@ -570,7 +660,7 @@ impl<'a> Maker<'_, 'a> {
             }
             *slot = Some(value as u32);
         }
-        Ok(schedule)
+        Ok((schedule, persistent))
     }
 
     fn specialised(&mut self) -> Eval<Vec<Vec<Fact>>> {
@@ -1021,11 +1111,10 @@ impl<'a> Maker<'_, 'a> {
 
     fn axes(&mut self) -> Eval<Vec<GridAxis>> {
         let grid = &self.source.grid;
-        if grid.persistent {
-            return self.ev.not_yet(grid.span, "a persistent grid");
-        }
-        if let Some(order) = grid.order.first() {
-            return self.ev.not_yet(order.span, "an order of the grid");
+        if grid.dynamic {
+            return self
+                .ev
+                .not_yet(grid.span, "a grid whose blocks draw their tiles");
         }
         if grid.axes.len() > 16 {
             return self
@@ -1070,6 +1159,52 @@ impl<'a> Maker<'_, 'a> {
         }
         Ok(axes)
     }
+
+    /// What follows `order`.
+    fn order(&mut self) -> Eval<Order> {
+        let mut order = Order::Rows;
+        for (i, expr) in self.source.grid.order.iter().enumerate() {
+            let ast::ExprKind::Call { callee, args } = &expr.kind else {
+                return self.ev.fail(no_order(expr.span));
+            };
+            match bare(callee).map(|n| n.name.as_str()) {
+                Some("grouped") => {}
+                Some("rev") => return self.ev.not_yet(expr.span, "an axis walked downwards"),
+                _ => return self.ev.fail(no_order(expr.span)),
+            }
+            let [ast::Arg { name: None, value }] = &args[..] else {
+                return self.ev.fail(no_order(expr.span));
+            };
+            if i > 0 {
+                return self
+                    .ev
+                    .error(codes::E0505, expr.span, "the grid is grouped twice");
+            }
+            let group = self.ev.const_int(value, "the length of a group")?;
+            if !(1..=1 << 16).contains(&group) {
+                return self.ev.error(
+                    codes::E0505,
+                    value.span,
+                    format!("a group has from 1 to 65536 indices, and this is {group}"),
+                );
+            }
+            order = Order::Grouped {
+                group: group as u32,
+            };
+        }
+        Ok(order)
+    }
+}
+
+fn no_order(span: Span) -> Diagnostic {
+    Diagnostic::error(codes::E0505, span, "this is no order of a grid").help(
+        "write `order grouped(8)`: the first axis is walked within groups of 8 of its indices",
+    )
+}
+
+/// Whether a schedule's entry is for the general body.
+pub(crate) fn is_general(targets: &[ast::Target]) -> bool {
+    matches!(targets, [ast::Target::One(name)] if name.name == "general")
 }
 
 impl<'a> Tree<'a> {
