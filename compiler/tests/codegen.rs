@@ -358,7 +358,7 @@ fn casts_between_all_types() {
         let mut outputs: Vec<_> = CAST_TYPES
             .iter()
             .filter(|to| **to != from)
-            .map(|to| single(&format!("y_{to}"), *to, format!("cast $0 : tile<{to}>[B]")))
+            .map(|to| single(&format!("y_{to}"), to, format!("cast $0 : tile<{to}>[B]")))
             .collect();
         outputs.push((
             "y_e2m1".to_owned(),

@@ -358,10 +358,11 @@ impl<'a> Builder<'a> {
         builder.metadata.push(flags.to_owned());
         if let Some(file) = sources.get(span.file) {
             let line = file.line_column(span.start).0;
-            builder.metadata.push(format!(
+            builder.metadata.push(
                 "distinct !DICompileUnit(language: DW_LANG_C, file: !2, producer: \"tess\", isOptimized: true, \
                  runtimeVersion: 0, emissionKind: DebugDirectivesOnly)"
-            ));
+                    .to_owned(),
+            );
             builder.metadata.push(file_node(&file.name));
             builder.metadata.push(format!(
                 "distinct !DISubprogram(name: \"{entry}\", linkageName: \"{entry}\", scope: !2, file: !2, line: {line}, \

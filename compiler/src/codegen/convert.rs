@@ -58,9 +58,9 @@ impl Lower<'_> {
         let buffer = ConvertBuffer::new(from, to, elem);
         let start = self.kernel.buffers[scratch].offset.unwrap_or(0);
 
-        self.claim_shared(start, buffer.bytes);
+        self.claim_shared(start, buffer.bytes)?;
         self.write_tile(&operand, from, &buffer, start, elem);
-        self.barrier();
+        self.barrier()?;
         let regs = self.read_tile(to, &buffer, start, elem);
         self.note_shared_read(start, buffer.bytes);
         self.set(result, regs);

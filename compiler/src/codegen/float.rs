@@ -101,7 +101,14 @@ impl Lower<'_> {
             && from.is_float()
             && self.may_use(Instruction::CvtFp8)
         {
-            return self.to_fp8(values, from, to);
+            return self.round_to_fp8(values, from, to);
+        }
+        if matches!(from, DType::E4m3 | DType::E5m2)
+            && to.is_float()
+            && self.may_use(Instruction::CvtFp8)
+        {
+            let wide = self.widen_fp8(values, from);
+            return self.cast_all(&wide, DType::F16, to);
         }
         values.iter().map(|&v| self.cast_one(v, from, to)).collect()
     }
@@ -212,17 +219,18 @@ impl Lower<'_> {
                 DType::F32 | DType::Tf32 => Ok(self.b.cast("fptrunc", v, F32)),
                 DType::F16 => Ok(self.b.cast("fptrunc", v, F16)),
                 _ => {
-                    let odd = self.round_to_odd(v);
+                    let odd = self.round_to_odd(v)?;
                     Ok(self.cast_all(&[odd], DType::F32, to)?[0])
                 }
             };
         }
-        let single = self.to_f32(v, from)?;
-        self.from_f32(single, to)
+        let single = self.widen_to_f32(v, from)?;
+        self.round_from_f32(single, to)
     }
 
     /// f64 to f32 so that rounding once more gives what rounding once would: what is lost sets the last bit.
-    fn round_to_odd(&mut self, v: Val) -> Val {
+    fn round_to_odd(&mut self, v: Val) -> Result<Val, Diagnostic> {
+        self.need(Instruction::CvtTowardsZero)?;
         let near = self
             .b
             .call(Some(F32), "llvm.nvvm.d2f.rz", &[v], Effect::Pure);
@@ -231,11 +239,11 @@ impl Lower<'_> {
         let bit = self.b.cast("zext", lost, I32);
         let bits = self.b.bitcast(near, I32);
         let bits = self.b.or(bits, bit);
-        self.b.bitcast(bits, F32)
+        Ok(self.b.bitcast(bits, F32))
     }
 
     /// Exact.
-    fn to_f32(&mut self, v: Val, from: DType) -> Result<Val, Diagnostic> {
+    fn widen_to_f32(&mut self, v: Val, from: DType) -> Result<Val, Diagnostic> {
         Ok(match from {
             DType::F32 | DType::Tf32 => v,
             DType::F64 => self.b.cast("fptrunc", v, F32),
@@ -304,7 +312,7 @@ impl Lower<'_> {
     }
 
     /// Rounds once.
-    fn from_f32(&mut self, v: Val, to: DType) -> Result<Val, Diagnostic> {
+    fn round_from_f32(&mut self, v: Val, to: DType) -> Result<Val, Diagnostic> {
         Ok(match to {
             DType::F32 | DType::Tf32 => v,
             DType::F64 => self.b.cast("fpext", v, F64),
@@ -322,10 +330,10 @@ impl Lower<'_> {
                 let half = self.b.resize(bits, I16, false);
                 self.b.bitcast(half, BF16)
             }
-            DType::E4m3 => self.to_small(v, &E4M3),
-            DType::Ue4m3 => self.to_small(v, &UE4M3),
-            DType::E5m2 => self.to_small(v, &E5M2),
-            DType::E2m1 => self.to_small(v, &E2M1),
+            DType::E4m3 => self.round_to_small(v, &E4M3),
+            DType::Ue4m3 => self.round_to_small(v, &UE4M3),
+            DType::E5m2 => self.round_to_small(v, &E5M2),
+            DType::E2m1 => self.round_to_small(v, &E2M1),
             DType::Ue8m0 => {
                 let bits = self.b.bitcast(v, I32);
                 let exponent = self.b.lshr(bits, 23);
@@ -345,7 +353,7 @@ impl Lower<'_> {
         })
     }
 
-    fn to_small(&mut self, v: Val, small: &Small) -> Val {
+    fn round_to_small(&mut self, v: Val, small: &Small) -> Val {
         let bits = self.b.bitcast(v, I32);
         let size = if small.sign {
             self.b.intrinsic("llvm.fabs", &[v])
@@ -382,9 +390,17 @@ impl Lower<'_> {
     }
 
     /// Through the instruction that rounds two at a time.
-    fn to_fp8(&mut self, values: &[Val], from: DType, to: DType) -> Result<Vec<Val>, Diagnostic> {
+    fn round_to_fp8(
+        &mut self,
+        values: &[Val],
+        from: DType,
+        to: DType,
+    ) -> Result<Vec<Val>, Diagnostic> {
         let wide = match from {
-            DType::F64 => values.iter().map(|&v| self.round_to_odd(v)).collect(),
+            DType::F64 => values
+                .iter()
+                .map(|&v| self.round_to_odd(v))
+                .collect::<Result<_, _>>()?,
             _ => self.cast_all(values, from, DType::F32)?,
         };
         let kind = if to == DType::E4m3 {
@@ -411,5 +427,29 @@ impl Lower<'_> {
             }
         }
         Ok(out)
+    }
+
+    /// Exactly, to f16, through the instruction that takes two at a time.
+    fn widen_fp8(&mut self, values: &[Val], from: DType) -> Vec<Val> {
+        let kind = if from == DType::E4m3 {
+            "e4m3x2"
+        } else {
+            "e5m2x2"
+        };
+        let template = ptx_table::from_fp8(kind);
+        let mut out = Vec::with_capacity(values.len());
+        for pair in values.chunks(2) {
+            let word = self.pack(pair, from)[0];
+            let both = self.b.asm(
+                &template.text,
+                &template.constraints,
+                &[I32],
+                &[word],
+                Effect::Pure,
+            )[0];
+            let both = self.b.bitcast(both, F16.vector(2));
+            out.extend((0..pair.len()).map(|i| self.b.extract(both, i)));
+        }
+        out
     }
 }

@@ -536,10 +536,7 @@ impl<'a> Lower<'a> {
                 scratch,
             } => self.reduce(op, *kind, *axis, *scratch),
             OpKind::Convert { scratch } => self.convert(op, *scratch),
-            OpKind::Barrier => {
-                self.barrier();
-                Ok(())
-            }
+            OpKind::Barrier => self.barrier(),
             OpKind::Dot { .. }
             | OpKind::CopyAsync { .. }
             | OpKind::CommitCopies
@@ -705,7 +702,8 @@ impl<'a> Lower<'a> {
     }
 
     /// All threads arrive, and see what the others stored.
-    pub fn barrier(&mut self) {
+    pub fn barrier(&mut self) -> Result<(), Diagnostic> {
+        self.need(Instruction::Barrier)?;
         self.b.call(
             None,
             "llvm.nvvm.barrier.cta.sync.aligned.all",
@@ -713,14 +711,16 @@ impl<'a> Lower<'a> {
             Effect::Convergent,
         );
         self.reading.clear();
+        Ok(())
     }
 
     /// The bytes are about to be written: waits for those who may still read them.
-    pub fn claim_shared(&mut self, start: u32, bytes: u32) {
+    pub fn claim_shared(&mut self, start: u32, bytes: u32) -> Result<(), Diagnostic> {
         let end = start + bytes;
         if self.reading.iter().any(|&(s, e)| s < end && start < e) {
-            self.barrier();
+            self.barrier()?;
         }
+        Ok(())
     }
 
     /// The bytes are being read, until the next barrier.

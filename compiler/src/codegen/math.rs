@@ -5,7 +5,7 @@ use super::{
     builder::{Effect, F32, I32, I64, Val},
     lower::Lower,
 };
-use crate::{diagnostics::Diagnostic, ir::tile::UnaryOp};
+use crate::{diagnostics::Diagnostic, ir::tile::UnaryOp, target::legality::Instruction};
 
 /// log₂ e, split so that the sum of both is good to 48 bits.
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
@@ -25,6 +25,14 @@ const TWO_OVER_PI: [u32; 8] = [
 
 impl Lower<'_> {
     pub fn unary_f32(&mut self, op: UnaryOp, x: Val) -> Result<Val, Diagnostic> {
+        match op {
+            UnaryOp::Exp | UnaryOp::Exp2 | UnaryOp::Tanh | UnaryOp::Erf | UnaryOp::Sigmoid => {
+                self.need(Instruction::Exp2)?;
+            }
+            UnaryOp::Log | UnaryOp::Log2 => self.need(Instruction::Log2)?,
+            UnaryOp::Rsqrt => self.need(Instruction::Rsqrt)?,
+            _ => {}
+        }
         Ok(match op {
             UnaryOp::Neg => self.b.fneg(x),
             UnaryOp::Abs => self.abs(x),
@@ -122,7 +130,7 @@ impl Lower<'_> {
         let s = self.fmul(below, inverse);
         let z = self.fmul(s, s);
         // 2/ln 2 · (1 + z/3 + z²/5 + z³/7 + z⁴/9)
-        let terms: [f32; 4] = [0.320_598_98, 0.412_198_58, 0.577_078_02, 0.961_796_7];
+        let terms: [f32; 4] = [0.320_599, 0.412_198_58, 0.577_078_02, 0.961_796_7];
         let mut p = Val::f32(terms[0]);
         for t in &terms[1..] {
             p = self.ffma(p, z, Val::f32(*t));
@@ -201,7 +209,7 @@ impl Lower<'_> {
             -0.026_866_17,
             0.112_837_92,
             -0.376_126_4,
-            1.128_379_2,
+            std::f32::consts::FRAC_2_SQRT_PI,
         ];
         let mut p = Val::f32(terms[0]);
         for term in &terms[1..] {

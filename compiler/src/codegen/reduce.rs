@@ -17,6 +17,7 @@ use crate::{
         tile::ReduceOp,
     },
     layout::{Layout, scratch::ReduceBuffer},
+    target::legality::Instruction,
 };
 
 /// Independent sums in a thread, so that one need not wait for the other.
@@ -141,6 +142,7 @@ impl Lower<'_> {
             if !on_axis(vector) {
                 continue;
             }
+            self.need(Instruction::Shuffle)?;
             for partial in &mut partials {
                 let other = self.shuffle(*partial, 1 << bit);
                 *partial = self.combine(*partial, other, scheme);
@@ -151,7 +153,7 @@ impl Lower<'_> {
         if let Some(buffer) = ReduceBuffer::new(layout, axis, kind, elem) {
             let scratch = scratch.expect("a reduction over warps has a buffer");
             let start = self.kernel.buffers[scratch].offset.unwrap_or(0);
-            self.over_warps(&mut partials, layout, axis, &buffer, start, scheme);
+            self.over_warps(&mut partials, layout, axis, &buffer, start, scheme)?;
         }
 
         let to = self.elem(result);
@@ -378,7 +380,7 @@ impl Lower<'_> {
         buffer: &ReduceBuffer,
         start: u32,
         scheme: Scheme,
-    ) {
+    ) -> Result<(), Diagnostic> {
         // Slots by result, lane, then warp, the warps that are combined being neighbours.
         let count = 1u32 << buffer.warp_bits.len();
         let warps = count << buffer.other_warp_bits.len();
@@ -412,7 +414,7 @@ impl Lower<'_> {
         };
 
         let per_result = (lanes * warps * buffer.slot) as i64;
-        self.claim_shared(start, buffer.bytes);
+        self.claim_shared(start, buffer.bytes)?;
         for (i, partial) in partials.iter().enumerate() {
             let pointer = self.b.offset(mine, Val::i64(i as i64 * per_result));
             let words = self.words_of(partial.value);
@@ -422,7 +424,7 @@ impl Lower<'_> {
                 self.store_shared(pointer, &[index], 4, writes);
             }
         }
-        self.barrier();
+        self.barrier()?;
         for (i, partial) in partials.iter_mut().enumerate() {
             let base = self.b.offset(row, Val::i64(i as i64 * per_result));
             let mut list = Vec::new();
@@ -458,6 +460,7 @@ impl Lower<'_> {
             *partial = all;
         }
         self.note_shared_read(start, buffer.bytes);
+        Ok(())
     }
 
     fn words_of(&mut self, value: Val) -> Vec<Val> {

@@ -10,25 +10,29 @@ use crate::{
     span::Span,
 };
 
-/// An instruction that not every target has, or that needs more than the oldest PTX.
+/// An instruction that is more than plain arithmetic, control and memory access, which all targets have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Instruction {
+    /// All threads of a block meet.
+    Barrier,
+    /// Lanes of a warp exchange registers.
+    Shuffle,
+    /// `2^x`, approximately.
+    Exp2,
+    /// The logarithm to base 2, approximately.
+    Log2,
+    /// `1/√x`, approximately.
+    Rsqrt,
+    /// f64 to f32 towards zero.
+    CvtTowardsZero,
     /// Two f32 to two bf16 or f16 in one conversion.
     CvtPacked16,
     /// One f32 to one bf16.
     CvtBf16,
     /// f32 pairs to e4m3 or e5m2 pairs, and those to f16 pairs.
     CvtFp8,
-    /// f32 pairs to e2m1 pairs, and those to f16 pairs.
-    CvtFp4,
-    /// f32 pairs to ue8m0 pairs, upwards.
-    CvtUe8m0,
     /// Eviction priorities of the first-level cache on loads and stores.
     EvictionPriority,
-    /// Accesses of 32 bytes.
-    Access32,
-    /// Shuffles that name their lanes' mask.
-    ShuffleSync,
 }
 
 /// One row of the table.
@@ -44,15 +48,17 @@ pub struct Row {
 
 #[rustfmt::skip]
 static TABLE: &[Row] = &[
-    //                                                                                          75 80 86 89|90a|100a 103a 110a|120a 121a
-    Row { instruction: Instruction::CvtPacked16,      spelling: "cvt.rn.bf16x2.f32",          targets: "nYYYYYYYYY", ptx: (7, 0) },
-    Row { instruction: Instruction::CvtBf16,          spelling: "cvt.rn.bf16.f32",            targets: "nYYYYYYYYY", ptx: (7, 0) },
-    Row { instruction: Instruction::CvtFp8,           spelling: "cvt.rn.satfinite.e4m3x2.f32", targets: "nnnYYYYYYY", ptx: (8, 1) },
-    Row { instruction: Instruction::CvtFp4,           spelling: "cvt.rn.satfinite.e2m1x2.f32", targets: "nnnnnYYYYY", ptx: (8, 6) },
-    Row { instruction: Instruction::CvtUe8m0,         spelling: "cvt.rp.satfinite.ue8m0x2.f32", targets: "nnnnnYYYYY", ptx: (8, 6) },
-    Row { instruction: Instruction::EvictionPriority, spelling: "ld.global.L1::evict_first",  targets: "YYYYYYYYYY", ptx: (7, 4) },
-    Row { instruction: Instruction::Access32,         spelling: "ld.global.v8.b32",           targets: "nnnnnYYYYY", ptx: (8, 8) },
-    Row { instruction: Instruction::ShuffleSync,      spelling: "shfl.sync",                  targets: "YYYYYYYYYY", ptx: (6, 0) },
+    //                                                                                      75 80 86 89|90a|100a 103a 110a|120a 121a
+    Row { instruction: Instruction::Barrier,          spelling: "barrier.sync.aligned",          targets: "YYYYYYYYYY", ptx: (6, 0) },
+    Row { instruction: Instruction::Shuffle,          spelling: "shfl.sync.bfly",                targets: "YYYYYYYYYY", ptx: (6, 0) },
+    Row { instruction: Instruction::Exp2,             spelling: "ex2.approx.f32",                targets: "YYYYYYYYYY", ptx: (1, 4) },
+    Row { instruction: Instruction::Log2,             spelling: "lg2.approx.f32",                targets: "YYYYYYYYYY", ptx: (1, 4) },
+    Row { instruction: Instruction::Rsqrt,            spelling: "rsqrt.approx.f32",              targets: "YYYYYYYYYY", ptx: (1, 4) },
+    Row { instruction: Instruction::CvtTowardsZero,   spelling: "cvt.rz.f32.f64",                targets: "YYYYYYYYYY", ptx: (1, 4) },
+    Row { instruction: Instruction::CvtPacked16,      spelling: "cvt.rn.bf16x2.f32",             targets: "nYYYYYYYYY", ptx: (7, 0) },
+    Row { instruction: Instruction::CvtBf16,          spelling: "cvt.rn.bf16.f32",               targets: "nYYYYYYYYY", ptx: (7, 0) },
+    Row { instruction: Instruction::CvtFp8,           spelling: "cvt.rn.satfinite.e4m3x2.f32",   targets: "nnnYYYYYYY", ptx: (8, 1) },
+    Row { instruction: Instruction::EvictionPriority, spelling: "ld.global.L1::evict_first",     targets: "YYYYYYYYYY", ptx: (7, 4) },
 ];
 
 /// The newest `.version` that a kernel may name, its target's own minimum apart.
@@ -116,7 +122,7 @@ mod tests {
             Target::parse("sm_90a").unwrap(),
         );
         assert_eq!(
-            require(Instruction::ShuffleSync, turing, Span::NONE),
+            require(Instruction::Shuffle, turing, Span::NONE),
             Ok((6, 3))
         );
         assert_eq!(
