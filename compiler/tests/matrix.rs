@@ -4,7 +4,11 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 use tesserine_compiler::{
-    ir::role,
+    ir::{
+        RegionId,
+        role::{self, Fill, OpKind},
+        tile,
+    },
     layout::{
         Layout,
         fragments::{
@@ -12,6 +16,8 @@ use tesserine_compiler::{
         },
         swizzle::{CHUNK, SharedLayout},
     },
+    passes,
+    target::{Feature, Target},
 };
 
 /// Shared memory has 32 banks of four bytes: a quarter of a warp reads 16 bytes a lane at once.
@@ -253,5 +259,181 @@ fn what_does_not_fit_a_channel_is_refused() {
         assert_ne!(text, LOOP, "{from}");
         let found = errors(&text);
         assert!(found.iter().any(|e| e.contains(message)), "{to}: {found:?}");
+    }
+}
+
+/// `c = (a · bᵀ) as bf16`, tile by tile.
+fn gemm(elem: &str, [bm, bn, bk]: [u32; 3], facts: &str, schedule: &str) -> String {
+    format!(
+        r#"kernel "gemm"
+  dims m, k, n
+  param a: view<{elem}>[m, k]
+  param b: view<{elem}>[n, k]
+  param c: out view<{elem}>[m, n]
+{facts}  axis i in ceil_div(m, {bm})
+  axis j in ceil_div(n, {bn})
+{schedule}{{
+  %0 = param a : view<{elem}>[?, ?]
+  %1 = param b : view<{elem}>[?, ?]
+  %2 = param c : out view<{elem}>[?, ?]
+  %3 = grid i : i64
+  %4 = grid j : i64
+  %5 = constant {bm} : i64
+  %6 = constant {bn} : i64
+  %7 = mul %3, %5 : i64
+  %8 = mul %4, %6 : i64
+  %9 = constant 0.0 : f32
+  %10 = broadcast %9 : tile<f32>[{bm}, {bn}]
+  %11 = dim k : i64
+  %12 = constant {bk} : i64
+  %13 = constant {up} : i64
+  %14 = add %11, %13 : i64
+  %15 = div %14, %12 : i64
+  %16 = constant 0 : i64
+  %17 = constant 1 : i64
+  %18 = constant 0.0 : {elem}
+  %19 = for %16, %15, %17, %10 : tile<f32>[{bm}, {bn}] {{ |%20: i64, %21: tile<f32>[{bm}, {bn}]|
+    %22 = mul %20, %12 : i64
+    %23 = load %0[%7 +: {bm}, %22 +: {bk}] pad %18 : tile<{elem}>[{bm}, {bk}]
+    %24 = load %1[%8 +: {bn}, %22 +: {bk}] pad %18 : tile<{elem}>[{bn}, {bk}]
+    %25 = permute [1, 0] %24 : tile<{elem}>[{bk}, {bn}]
+    %26 = dot %23, %25, %21 : tile<f32>[{bm}, {bn}]
+    yield %26
+  }}
+  %27 = cast %19 : tile<{elem}>[{bm}, {bn}]
+  store %2[%7 +: {bm}, %8 +: {bn}] = %27
+  return
+}}
+"#,
+        up = bk - 1
+    )
+}
+
+const ALIGNED: &str = "  fact k % 8 == 0\n  fact n % 8 == 0\n  fact aligned(a, 16)\n  fact aligned(b, 16)\n  fact aligned(c, 16)\n";
+
+fn lower(text: &str, target: &str) -> role::Kernel {
+    let kernel = tile::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    tile::verify(&kernel).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
+    let target = Target::parse(target).expect("a target");
+    passes::lower(&kernel, &target).unwrap_or_else(|e| panic!("{e:?}"))
+}
+
+fn ops(kernel: &role::Kernel) -> Vec<OpKind> {
+    fn visit(body: &role::RoleBody, region: RegionId, out: &mut Vec<OpKind>) {
+        for &id in &body.regions[region].ops {
+            out.push(body.ops[id].kind.clone());
+            for &inner in &body.ops[id].regions {
+                visit(body, inner, out);
+            }
+        }
+    }
+    let mut out = Vec::new();
+    let body = &kernel.roles[0].body;
+    visit(body, body.root, &mut out);
+    out
+}
+
+fn count(kernel: &role::Kernel, wanted: impl Fn(&OpKind) -> bool) -> usize {
+    ops(kernel).iter().filter(|k| wanted(k)).count()
+}
+
+#[test]
+fn aligned_products_are_copied_ahead_where_the_target_can() {
+    for target in Target::ALL {
+        let text = gemm("f16", [128, 128, 32], ALIGNED, "  warps 4\n");
+        let kernel = lower(&text, target.name());
+        let (_, channel) = kernel.channels.iter().next().expect("one channel");
+        assert_eq!(kernel.channels.len(), 1);
+        let products = count(&kernel, |k| matches!(k, OpKind::Dot { .. }));
+        let copies = count(&kernel, |k| matches!(k, OpKind::CopyAsync { width: 8, .. }));
+        let loads = count(&kernel, |k| matches!(k, OpKind::Load { width: 8, .. }));
+        if target.has(Feature::CpAsync) {
+            assert_eq!((channel.fill, channel.depth), (Fill::CpAsync, 4));
+            // Three iterations ahead of the loop, and one in it, of two tiles.
+            assert_eq!((products, copies, loads), (2, 8, 0), "{kernel}");
+        } else {
+            assert_eq!((channel.fill, channel.depth), (Fill::Registers, 2));
+            assert_eq!((products, copies, loads), (4, 0, 4), "{kernel}");
+        }
+        // One in the loop, and one before the result passes through the same bytes.
+        assert_eq!(count(&kernel, |k| matches!(k, OpKind::Barrier)), 2);
+        assert_eq!(
+            count(&kernel, |k| matches!(k, OpKind::Store { width: 8, .. })),
+            1
+        );
+        let slots = channel.slot_bytes() * channel.depth;
+        let scratch = 128 * (128 + 8) * 2;
+        assert_eq!(kernel.shared_bytes, slots.max(scratch));
+    }
+}
+
+#[test]
+fn stages_follow_the_schedule_and_the_memory() {
+    let depth = |tile, schedule: &str, target| {
+        let kernel = lower(&gemm("bf16", tile, ALIGNED, schedule), target);
+        kernel.channels.values().next().map(|c| c.depth)
+    };
+    assert_eq!(depth([128, 256, 64], "  warps 8\n", "sm_90a"), Some(4));
+    assert_eq!(depth([128, 256, 64], "  warps 8\n", "sm_80"), Some(3));
+    assert_eq!(depth([128, 256, 64], "  warps 8\n", "sm_86"), Some(2));
+    assert_eq!(
+        depth([128, 128, 64], "  warps 8\n  stages 1\n", "sm_90a"),
+        Some(1)
+    );
+    assert_eq!(
+        depth([128, 128, 64], "  warps 8\n  stages 5\n", "sm_90a"),
+        Some(5)
+    );
+    let text = gemm("bf16", [128, 256, 64], ALIGNED, "  warps 8\n  stages 5\n");
+    let kernel = tile::parse(&text).expect("reads");
+    let errors = passes::lower(&kernel, &Target::parse("sm_90a").expect("a target"));
+    let error = format!("{:?}", errors.expect_err("too much"));
+    assert!(
+        error.contains("E0621") && error.contains("stages"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_cannot_be_copied_passes_through_registers() {
+    // Two bytes at once are too few, and `bf16` has no product before sm_80.
+    let kernel = lower(&gemm("bf16", [64, 64, 32], "", "  warps 4\n"), "sm_80");
+    assert_eq!(
+        kernel.channels.values().next().map(|c| c.fill),
+        Some(Fill::Registers)
+    );
+    let kernel = lower(&gemm("bf16", [64, 64, 32], ALIGNED, "  warps 4\n"), "sm_75");
+    let fma = |k: &OpKind| {
+        matches!(
+            k,
+            OpKind::Dot {
+                strategy: role::Strategy::Fma
+            }
+        )
+    };
+    assert_eq!(count(&kernel, fma), 16);
+}
+
+#[test]
+fn tiles_of_any_shape_are_lowered() {
+    for tile in [
+        [1, 1, 16],
+        [16, 8, 16],
+        [17, 33, 48],
+        [100, 72, 40],
+        [8, 256, 20],
+        [48, 96, 7],
+    ] {
+        for (facts, schedule) in [
+            (ALIGNED, ""),
+            ("", "  warps 4\n"),
+            (ALIGNED, "  warps 8\n  persistent\n"),
+        ] {
+            for target in ["sm_75", "sm_80", "sm_90a"] {
+                for elem in ["f16", "bf16", "f32"] {
+                    lower(&gemm(elem, tile, facts, schedule), target);
+                }
+            }
+        }
     }
 }

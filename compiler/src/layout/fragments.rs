@@ -7,6 +7,7 @@
 //! of plain multiplications a thread holds all of K.
 
 use super::{Layout, WarpLayoutBits};
+use crate::ir::role::Strategy;
 
 /// How warps divide the result: `m * n` of them own parts, the rest repeat the work of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -126,6 +127,25 @@ pub fn fma_result(shape: [u32; 2], warps: u32) -> Layout {
         lane,
         warp,
         repeat: take.left(),
+    }
+}
+
+/// The layout that the result of a product has by itself: `shape` is `[M, N]`.
+pub fn result(strategy: Strategy, shape: [u32; 2], warps: u32) -> Layout {
+    match strategy {
+        Strategy::MmaSync(mma) => {
+            let [m, n] = shape;
+            mma_result(shape, WarpGrid::choose(m, n, warps, (mma.m, mma.n)))
+        }
+        Strategy::Fma => fma_result(shape, warps),
+    }
+}
+
+/// The layout of an operand of a product whose result has layout `result`, of `mma.sync` one that [`mma_result`] gives.
+pub fn operand(strategy: Strategy, result: &Layout, side: Side, k: u32) -> Layout {
+    match strategy {
+        Strategy::MmaSync(mma) => mma_operand(result, side, k, mma.k),
+        Strategy::Fma => fma_operand(result, side, k),
     }
 }
 

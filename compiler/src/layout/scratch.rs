@@ -3,7 +3,7 @@
 
 use tesserine_set::DType;
 
-use super::Layout;
+use super::{Layout, fragments::is_mma_result};
 use crate::ir::tile::ReduceOp;
 
 /// How a conversion's tile lies in shared memory: row-major, rows `pitch` bytes apart.
@@ -36,7 +36,13 @@ impl ConvertBuffer {
             .collect();
         let (&columns, outer) = extents.split_last().expect("tiles have a dimension");
         let rows: u32 = outer.iter().product();
-        let wide = from.neighbours().min(to.neighbours()) * element >= 16;
+        // Fragments are written in words whose rows lie in banks of their own also if these are 16 bytes apart.
+        let neighbours = if is_mma_result(from) {
+            to.neighbours()
+        } else {
+            from.neighbours().min(to.neighbours())
+        };
+        let wide = neighbours * element >= 16;
         // A row is shifted against the next by one access, so that a column lies in all banks.
         let access = if wide { 16 } else { element.max(4) };
         let mut pitch = (columns * element).next_multiple_of(access);

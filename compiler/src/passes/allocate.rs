@@ -1,34 +1,69 @@
 //! Places buffers in shared memory and checks the target's limit.
 //!
-//! A buffer is used by one operation while that runs. Operations that follow each other get different bytes in turn, so
-//! that the second need not wait for the first one's readers; beyond two, bytes are used again.
+//! A channel lives from its first operation to its last, and through the loops that it passes tiles from one iteration to
+//! the next of. A scratch buffer is used by one operation while that runs. Channels that live at once have bytes of their
+//! own, and so has scratch against the channels that live around it; all else shares bytes. Without channels, operations
+//! that follow each other get different scratch in turn, so that the second need not wait for the first one's readers;
+//! beyond two, bytes are used again.
+
+use std::ops::Range;
+
+use cranelift_entity::SecondaryMap;
 
 use crate::{
     diagnostics::{Diagnostic, Diagnostics, codes},
     ir::{
         RegionId,
-        role::{BufferId, Kernel, OpKind, RoleBody},
+        role::{BufferId, ChannelId, Kernel, OpKind, RoleBody},
+        tile,
     },
     span::Span,
     target::Target,
 };
 
 pub fn run(kernel: &mut Kernel, target: Target) -> Result<(), Diagnostics> {
-    let mut users: Vec<(BufferId, Span)> = Vec::new();
+    let mut uses = Uses::default();
     for role in &kernel.roles {
-        visit(&role.body, role.body.root, &mut users);
+        uses.visit(&role.body, role.body.root);
     }
-    // Two halves, each as large as its largest buffer. If that is too much, one for all.
+    let limit = target.shared_per_block();
+    let end = uses.place_channels(kernel);
+    if end == 0 {
+        place_scratch_in_turn(kernel, &uses, limit);
+    } else {
+        uses.place_scratch(kernel, end);
+    }
+    if kernel.shared_bytes <= limit {
+        return Ok(());
+    }
+    let mut diagnostics = Diagnostics::default();
+    let (span, what, help) = uses.largest(kernel);
+    diagnostics.push(
+        Diagnostic::error(
+            codes::E0621,
+            span,
+            format!(
+                "`{}` needs {} bytes of shared memory on {target}, where a block may have {limit}",
+                kernel.header.name, kernel.shared_bytes
+            ),
+        )
+        .at(what)
+        .help(help),
+    );
+    Err(diagnostics)
+}
+
+/// Two halves, each as large as its largest buffer. If that is too much, one for all.
+fn place_scratch_in_turn(kernel: &mut Kernel, uses: &Uses, limit: u32) {
     let place = |halves: usize, kernel: &Kernel| -> Vec<u32> {
         let mut sizes = vec![0u32; halves];
-        for (turn, (buffer, _)) in users.iter().enumerate() {
-            let bytes = kernel.buffers[*buffer].bytes.next_multiple_of(16);
+        for (turn, user) in uses.scratch.iter().enumerate() {
+            let bytes = kernel.buffers[user.buffer].bytes.next_multiple_of(16);
             let size = &mut sizes[turn % halves];
             *size = bytes.max(*size);
         }
         sizes
     };
-    let limit = target.shared_per_block();
     let mut sizes = place(2, kernel);
     // Two large ones would keep other blocks off the SM.
     if sizes.iter().map(|&s| u64::from(s)).sum::<u64>() > u64::from(limit / 8) {
@@ -42,50 +77,153 @@ pub fn run(kernel: &mut Kernel, target: Target) -> Result<(), Diagnostics> {
             Some(start)
         })
         .collect();
-    for (turn, (buffer, _)) in users.iter().enumerate() {
-        kernel.buffers[*buffer].offset = Some(offsets[turn % offsets.len()]);
+    for (turn, user) in uses.scratch.iter().enumerate() {
+        kernel.buffers[user.buffer].offset = Some(offsets[turn % offsets.len()]);
     }
     kernel.shared_bytes = sizes.iter().sum();
-    if kernel.shared_bytes <= limit {
-        return Ok(());
-    }
-    let mut diagnostics = Diagnostics::default();
-    let largest = users
-        .iter()
-        .max_by_key(|(buffer, _)| kernel.buffers[*buffer].bytes);
-    let span = match largest {
-        Some((_, span)) if span.is_some() => *span,
-        _ => kernel.header.span,
-    };
-    diagnostics.push(
-        Diagnostic::error(
-            codes::E0621,
-            span,
-            format!(
-                "`{}` needs {} bytes of shared memory on {target}, where a block may have {limit}",
-                kernel.header.name, kernel.shared_bytes
-            ),
-        )
-        .at("for passing this tile between threads")
-        .help("make the tile smaller"),
-    );
-    Err(diagnostics)
 }
 
-/// The buffers with the operations that use them, in textual order.
-fn visit(body: &RoleBody, region: RegionId, users: &mut Vec<(BufferId, Span)>) {
-    for &id in &body.regions[region].ops {
-        let op = &body.ops[id];
-        match op.kind {
-            OpKind::Convert {
-                scratch: Some(buffer),
+/// An operation that uses scratch.
+struct User {
+    buffer: BufferId,
+    span: Span,
+    /// Its number in the text.
+    at: u32,
+}
+
+/// Who uses what when, in numbers of operations in textual order.
+#[derive(Default)]
+struct Uses {
+    next: u32,
+    scratch: Vec<User>,
+    /// By channel: from its first operation to its last.
+    channels: SecondaryMap<ChannelId, Range<u32>>,
+    spans: SecondaryMap<ChannelId, Option<Span>>,
+}
+
+impl Uses {
+    fn visit(&mut self, body: &RoleBody, region: RegionId) {
+        for &id in &body.regions[region].ops {
+            let op = &body.ops[id];
+            let at = self.next;
+            self.next += 1;
+            match op.kind {
+                OpKind::Convert {
+                    scratch: Some(buffer),
+                }
+                | OpKind::Reduce {
+                    scratch: Some(buffer),
+                    ..
+                } => self.scratch.push(User {
+                    buffer,
+                    span: op.span,
+                    at,
+                }),
+                OpKind::CopyAsync { channel, .. }
+                | OpKind::WriteShared { channel, .. }
+                | OpKind::ReadShared { channel, .. } => {
+                    let life = &mut self.channels[channel];
+                    if life.start >= life.end {
+                        *life = at..at + 1;
+                    }
+                    life.end = at + 1;
+                    self.spans[channel].get_or_insert(op.span);
+                }
+                _ => {}
             }
-            | OpKind::Reduce {
-                scratch: Some(buffer),
-                ..
-            } => users.push((buffer, op.span)),
-            _ => {}
+            op.regions.iter().for_each(|&r| self.visit(body, r));
+            if let OpKind::Tile(tile::OpKind::For { .. } | tile::OpKind::While) = op.kind {
+                let end = self.next;
+                for life in self.channels.values_mut() {
+                    // Begun before the loop and used in it: what one iteration leaves, the next one finds.
+                    if life.start < at && life.end > at {
+                        life.end = end;
+                    }
+                }
+            }
         }
-        op.regions.iter().for_each(|&r| visit(body, r, users));
     }
+
+    /// Places the channels one by one, each at the lowest place free while it lives. Where the last one ends.
+    fn place_channels(&self, kernel: &mut Kernel) -> u32 {
+        let mut placed: Vec<(Range<u32>, Range<u32>)> = Vec::new();
+        for (id, channel) in &kernel.channels {
+            let life = self.channels[id].clone();
+            let buffer = &mut kernel.buffers[channel.buffer];
+            let start = first_free(&placed, &life, buffer.bytes, buffer.align);
+            buffer.offset = Some(start);
+            placed.push((life, start..start + buffer.bytes));
+        }
+        placed.iter().map(|(_, bytes)| bytes.end).max().unwrap_or(0)
+    }
+
+    /// Places each scratch buffer at the lowest place that no channel has while it is used.
+    fn place_scratch(&self, kernel: &mut Kernel, channels_end: u32) {
+        let placed: Vec<(Range<u32>, Range<u32>)> = kernel
+            .channels
+            .iter()
+            .map(|(id, channel)| {
+                let buffer = &kernel.buffers[channel.buffer];
+                let start = buffer.offset.unwrap_or(0);
+                (self.channels[id].clone(), start..start + buffer.bytes)
+            })
+            .collect();
+        let mut end = channels_end;
+        for user in &self.scratch {
+            let buffer = &mut kernel.buffers[user.buffer];
+            let life = user.at..user.at + 1;
+            let start = first_free(&placed, &life, buffer.bytes, buffer.align);
+            buffer.offset = Some(start);
+            end = end.max(start + buffer.bytes);
+        }
+        kernel.shared_bytes = end.next_multiple_of(16);
+    }
+
+    /// The largest buffer: where, what for, and what would help.
+    fn largest(&self, kernel: &Kernel) -> (Span, &'static str, &'static str) {
+        let bytes = |buffer: BufferId| kernel.buffers[buffer].bytes;
+        let scratch = self.scratch.iter().max_by_key(|u| bytes(u.buffer));
+        let channel = kernel
+            .channels
+            .iter()
+            .max_by_key(|(_, c)| bytes(c.buffer))
+            .map(|(id, c)| (self.spans[id].unwrap_or(Span::NONE), bytes(c.buffer)));
+        let least = scratch.map_or(0, |u| bytes(u.buffer));
+        let (span, what, help) = match (channel, scratch) {
+            (Some((span, size)), _) if size >= least => (
+                span,
+                "for the copies of this tile that are made ahead",
+                "make the tile smaller, or lower `stages` in the schedule",
+            ),
+            (_, user) => (
+                user.map_or(Span::NONE, |u| u.span),
+                "for passing this tile between threads",
+                "make the tile smaller",
+            ),
+        };
+        let span = if span.is_some() {
+            span
+        } else {
+            kernel.header.span
+        };
+        (span, what, help)
+    }
+}
+
+/// The lowest multiple of `align` from which `bytes` bytes are free of what is placed and lives at the same time.
+fn first_free(
+    placed: &[(Range<u32>, Range<u32>)],
+    life: &Range<u32>,
+    bytes: u32,
+    align: u32,
+) -> u32 {
+    let meets = |a: &Range<u32>, b: &Range<u32>| a.start < b.end && b.start < a.end;
+    let mut start = 0u32;
+    while let Some((_, taken)) = placed
+        .iter()
+        .find(|(other, taken)| meets(other, life) && meets(taken, &(start..start + bytes)))
+    {
+        start = taken.end.next_multiple_of(align);
+    }
+    start
 }

@@ -4,13 +4,16 @@
 //! is converted within a group. Groups are taken by weight (elements that go to and from memory, times loop depth); each
 //! gets the cheapest of some blocked layouts and of those that its neighbours over permutes, reshapes, slices,
 //! broadcasts and reductions hand on, by what its accesses and reductions cost, and by the conversions to neighbours
-//! that have a layout already. Conversions stand right behind the definition of what they convert, and so outside of
+//! that have a layout already. Results of products have the fragment layout of their strategy, and what they multiply
+//! goes by that; such groups come first. Conversions stand right behind the definition of what they convert, and so outside of
 //! the loops of its uses. Broadcasts of scalars and `iota` belong to no group: each use gets its own.
 
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
+
+use tesserine_set::DType;
 
 use super::{
     access::{self, Access},
@@ -20,11 +23,13 @@ use crate::{
     diagnostics::{Diagnostic, Diagnostics, codes},
     ir::{
         OpId, RegionId, ValueId,
-        role::{Buffer, Kernel, OpKind, RoleBody, Type},
+        role::{Buffer, Kernel, OpKind, RoleBody, Strategy, Type},
         tile,
     },
     layout::{
-        Layout, blocked_by, convert_sources, result_layout,
+        Layout, blocked_by, convert_sources,
+        fragments::{self, Side, is_mma_result},
+        result_layout,
         scratch::{ConvertBuffer, ReduceBuffer},
     },
     target::Target,
@@ -36,10 +41,13 @@ const MOST_REPLICATED: u32 = 256;
 /// What a loop's body costs more than what stands around it.
 const LOOP: f64 = 4.0;
 
-pub fn run(kernel: &mut Kernel, _target: Target) -> Result<(), Diagnostics> {
+/// How much dearer a store from a fragment must be than one of whole rows, so that it is worth a conversion.
+const DEAR: f64 = 1.5;
+
+pub fn run(kernel: &mut Kernel, target: Target) -> Result<(), Diagnostics> {
     let mut buffers = std::mem::take(&mut kernel.buffers);
     for role in &mut kernel.roles {
-        let plan = Plan::of(&kernel.header, &role.body, role.warps)?;
+        let plan = Plan::of(&kernel.header, &role.body, role.warps, target)?;
         let mut emit = Emit {
             from: &role.body,
             plan: &plan,
@@ -109,7 +117,22 @@ struct Group {
     /// Reduced axes, `None` for all.
     reduces: Vec<(Option<u32>, f64)>,
     edges: Vec<usize>,
+    /// How the products are computed whose results and accumulators are here: by `mma.sync` if any is.
+    product: Option<Strategy>,
+    /// The products whose operands are here.
+    operands: Vec<Operand>,
     layout: Option<Layout>,
+}
+
+/// That a tile is an operand of a product.
+struct Operand {
+    strategy: Strategy,
+    side: Side,
+    /// The product's K.
+    k: u32,
+    /// The group of the product's result.
+    result: usize,
+    depth: f64,
 }
 
 /// An operation between two groups.
@@ -197,6 +220,7 @@ impl Groups {
 struct Planner<'a> {
     body: &'a RoleBody,
     warps: u32,
+    target: Target,
     groups: Vec<Group>,
     edges: Vec<Edge>,
     /// The group of each tile.
@@ -204,7 +228,12 @@ struct Planner<'a> {
 }
 
 impl Plan {
-    fn of(header: &crate::ir::Header, body: &RoleBody, warps: u32) -> Result<Plan, Diagnostics> {
+    fn of(
+        header: &crate::ir::Header,
+        body: &RoleBody,
+        warps: u32,
+        target: Target,
+    ) -> Result<Plan, Diagnostics> {
         let known = Divisibility::of(header, body);
         let order = ops_in_order(body);
         let mut accesses = HashMap::new();
@@ -213,7 +242,7 @@ impl Plan {
                 accesses.insert(id, access);
             }
         }
-        let mut planner = Planner::new(body, warps, &order, &accesses);
+        let mut planner = Planner::new(body, warps, target, &order, &accesses);
         planner.choose();
         planner.plan(&order, &accesses)
     }
@@ -281,6 +310,7 @@ impl<'a> Planner<'a> {
     fn new(
         body: &'a RoleBody,
         warps: u32,
+        target: Target,
         order: &[(OpId, i32)],
         accesses: &HashMap<OpId, Access>,
     ) -> Planner<'a> {
@@ -293,6 +323,7 @@ impl<'a> Planner<'a> {
                 OpKind::Tile(kind) if is_elementwise(kind) => {
                     vec![(op.results[0], op.operands.clone())]
                 }
+                OpKind::Dot { .. } => vec![(op.results[0], vec![op.operands[2]])],
                 _ => carried(body, id),
             };
             for (result, values) in tied {
@@ -306,6 +337,7 @@ impl<'a> Planner<'a> {
         let mut planner = Planner {
             body,
             warps,
+            target,
             groups: Vec::new(),
             edges: Vec::new(),
             of: HashMap::new(),
@@ -328,6 +360,8 @@ impl<'a> Planner<'a> {
                     anchors: Vec::new(),
                     reduces: Vec::new(),
                     edges: Vec::new(),
+                    product: None,
+                    operands: Vec::new(),
                     layout: None,
                 });
                 planner.groups.len() - 1
@@ -351,6 +385,27 @@ impl<'a> Planner<'a> {
                 let value = op.results.first().or(op.operands.last());
                 if let (Some(g), Some(access)) = (group(value), accesses.get(&id)) {
                     self.groups[g].anchors.push((access.clone(), depth));
+                }
+            }
+            OpKind::Dot { strategy } => {
+                let Some(result) = group(op.results.first()) else {
+                    return;
+                };
+                let product = &mut self.groups[result].product;
+                if !matches!(product, Some(Strategy::MmaSync(_))) {
+                    *product = Some(*strategy);
+                }
+                let k = self.body.ty(op.operands[0]).ty.shape()[1];
+                for (side, value) in [Side::Left, Side::Right].into_iter().zip(&op.operands) {
+                    if let Some(g) = group(Some(value)) {
+                        self.groups[g].operands.push(Operand {
+                            strategy: *strategy,
+                            side,
+                            k,
+                            result,
+                            depth,
+                        });
+                    }
                 }
             }
             OpKind::Reduce { .. }
@@ -390,7 +445,14 @@ impl<'a> Planner<'a> {
         };
         let mut order: Vec<usize> = (0..self.groups.len()).collect();
         order.sort_by(|&a, &b| weight(&self.groups[b]).total_cmp(&weight(&self.groups[a])));
+        order.sort_by_key(|&g| self.groups[g].product.is_none());
         for g in order {
+            if let Some(strategy) = self.groups[g].product {
+                let shape = &self.groups[g].shape;
+                let layout = fragments::result(strategy, [shape[0], shape[1]], self.warps);
+                self.groups[g].layout = Some(layout);
+                continue;
+            }
             let mut best: Option<(f64, Layout)> = None;
             for candidate in self.candidates(g) {
                 let cost = self.cost(g, &candidate);
@@ -420,6 +482,7 @@ impl<'a> Planner<'a> {
             };
             candidates.extend(derived);
         }
+        candidates.extend(group.operands.iter().filter_map(|o| self.fragment(o)));
         let widest = group
             .anchors
             .iter()
@@ -455,6 +518,17 @@ impl<'a> Planner<'a> {
         candidates
     }
 
+    /// The layout that a product takes the operand in, once its result has one.
+    fn fragment(&self, operand: &Operand) -> Option<Layout> {
+        let result = self.groups[operand.result].layout.as_ref()?;
+        Some(fragments::operand(
+            operand.strategy,
+            result,
+            operand.side,
+            operand.k,
+        ))
+    }
+
     /// Cycles or so that a warp spends on the group's accesses, reductions and conversions if it has this layout.
     fn cost(&self, g: usize, layout: &Layout) -> f64 {
         let group = &self.groups[g];
@@ -488,7 +562,17 @@ impl<'a> Planner<'a> {
                 }
             })
             .sum();
-        accesses + reduces + conversions + 0.1 * registers * f64::from(group.values)
+        let products: f64 = group
+            .operands
+            .iter()
+            .filter_map(|o| Some((o, self.fragment(o)?)))
+            .filter(|(_, fragment)| !is_free(layout, fragment))
+            .map(|(o, fragment)| {
+                let moved = layout.registers() + fragment.registers();
+                (20.0 + f64::from(moved)) * o.depth
+            })
+            .sum();
+        accesses + reduces + conversions + products + 0.1 * registers * f64::from(group.values)
     }
 
     /// Every value's and every use's layout.
@@ -540,7 +624,9 @@ impl<'a> Planner<'a> {
                     let last = op.operands.len() - 1;
                     let value = op.operands[last];
                     if let (true, Some(access)) = (is_tile(self.body, value), accesses.get(&id)) {
+                        let elem = self.body.ty(value).ty.elem();
                         let layout = of(value)
+                            .filter(|own| !self.is_dear(own, access, elem))
                             .unwrap_or_else(|| Arc::new(self.for_store(shape(value), access)));
                         let width = access.width_in(&layout);
                         want(last, layout);
@@ -551,6 +637,23 @@ impl<'a> Planner<'a> {
                     {
                         diagnostics.push(unproven_bytes(op.span));
                     }
+                }
+                OpKind::Dot { strategy } => {
+                    let Some(result) = of(op.results[0]) else {
+                        continue;
+                    };
+                    let k = shape(op.operands[0])[1];
+                    for (i, side) in [Side::Left, Side::Right].into_iter().enumerate() {
+                        want(i, Arc::new(fragments::operand(*strategy, &result, side, k)));
+                    }
+                    want(2, result);
+                }
+                OpKind::WriteShared { .. } => {
+                    let value = op.operands[0];
+                    want(
+                        0,
+                        of(value).unwrap_or_else(|| Arc::new(self.any(shape(value)))),
+                    );
                 }
                 OpKind::Reduce { axis, .. } => {
                     let operand = op.operands[0];
@@ -653,6 +756,16 @@ impl<'a> Planner<'a> {
     fn any(&self, shape: &[u32]) -> Layout {
         let order: Vec<usize> = (0..shape.len()).rev().collect();
         blocked_by(shape, &order, &order, 1, self.warps)
+    }
+
+    /// Whether a fragment had better be converted to be stored: rows of it lie in pieces of a few bytes.
+    fn is_dear(&self, own: &Layout, access: &Access, elem: DType) -> bool {
+        if !is_mma_result(own) {
+            return false;
+        }
+        let rows = self.for_store(&own.shape, access);
+        let scratch = ConvertBuffer::new(own, &rows, elem).bytes;
+        scratch <= self.target.shared_per_block() && access.cost(own) > DEAR * access.cost(&rows)
     }
 
     /// The cheapest layout for a store of something that is made on the spot.

@@ -7,12 +7,14 @@
 
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
+use cranelift_entity::PrimaryMap;
+
 use super::{access, divisibility::Divisibility};
 use crate::{
     diagnostics::Diagnostics,
     ir::{
         OpId, RegionId, ValueDef, ValueId,
-        role::{Kernel, OpKind, RoleBody, Type},
+        role::{Channel, ChannelId, Kernel, OpKind, RoleBody, Type},
         tile::{self, BinaryOp, Constant, Index},
     },
     layout::Layout,
@@ -32,6 +34,7 @@ pub fn run(kernel: &mut Kernel, _target: Target) -> Result<(), Diagnostics> {
             body: &role.body,
             known: Divisibility::of(&kernel.header, &role.body),
             buffers: &offsets,
+            channels: &kernel.channels,
             before: HashSet::new(),
         };
         walk.region(role.body.root, Pending::default());
@@ -79,11 +82,20 @@ struct Touch {
 #[derive(Clone, Default, PartialEq)]
 struct Pending {
     touches: Vec<Touch>,
-    /// Bytes of shared memory that threads may still be reading.
-    reads: Vec<Range<u32>>,
+    /// Bytes of shared memory that threads may still be reading, or that copies may still fill, and the channel whose
+    /// slots they are.
+    reads: Vec<(Range<u32>, Option<ChannelId>)>,
 }
 
 impl Pending {
+    /// Whether a user other than `channel` may still be at these bytes.
+    fn is_busy(&self, bytes: &Range<u32>, channel: Option<ChannelId>) -> bool {
+        self.reads.iter().any(|(r, own)| {
+            let same = channel.is_some() && *own == channel;
+            !same && r.start < bytes.end && bytes.start < r.end
+        })
+    }
+
     fn merge(&mut self, other: Pending) {
         for touch in other.touches {
             if !self.touches.contains(&touch) {
@@ -102,6 +114,7 @@ struct Walk<'a> {
     body: &'a RoleBody,
     known: Divisibility,
     buffers: &'a dyn Fn(crate::ir::role::BufferId) -> Range<u32>,
+    channels: &'a PrimaryMap<ChannelId, Channel>,
     /// The operations that get a barrier in front.
     before: HashSet<OpId>,
 }
@@ -144,18 +157,29 @@ impl Walk<'_> {
                 ..
             } => {
                 let bytes = (self.buffers)(*buffer);
-                let busy = pending
-                    .reads
-                    .iter()
-                    .any(|r| r.start < bytes.end && bytes.start < r.end);
-                if busy {
+                if pending.is_busy(&bytes, None) {
                     self.before.insert(id);
                 }
                 // Its own barrier orders all that came before.
                 return Pending {
                     touches: Vec::new(),
-                    reads: vec![bytes],
+                    reads: vec![(bytes, None)],
                 };
+            }
+            // What threads do with slots of one channel, `pipeline` has ordered.
+            OpKind::CopyAsync { channel, .. }
+            | OpKind::WriteShared { channel, .. }
+            | OpKind::ReadShared { channel, .. } => {
+                let bytes = (self.buffers)(self.channels[*channel].buffer);
+                let fills = !matches!(op.kind, OpKind::ReadShared { .. });
+                if fills && pending.is_busy(&bytes, Some(*channel)) {
+                    self.before.insert(id);
+                    pending = Pending::default();
+                }
+                let read = (bytes, Some(*channel));
+                if !pending.reads.contains(&read) {
+                    pending.reads.push(read);
+                }
             }
             OpKind::Tile(tile::OpKind::If) => {
                 let mut merged = Pending::default();

@@ -1,7 +1,7 @@
 //! Passes: from tile IR to role IR that code can be generated from.
 //!
 //! ```text
-//! tile IR ──simplify──▶ tile IR ──form_roles──▶ role IR ──assign_layouts──▶ ──allocate──▶ ──insert_barriers──▶ role IR
+//! tile IR ──simplify──▶ tile IR ──form_roles──▶ role IR ──pipeline──▶ ──assign_layouts──▶ ──allocate──▶ ──insert_barriers──▶ role IR
 //! ```
 //!
 //! One file a pass. [`PASSES`] is the one list that says their order, their names for `--dump-after`, and what they do.
@@ -16,6 +16,7 @@ mod assign_layouts;
 mod divisibility;
 mod form_roles;
 mod insert_barriers;
+mod pipeline;
 mod simplify;
 
 use std::fmt::Display;
@@ -55,6 +56,11 @@ pub const PASSES: &[PassInfo] = &[
         name: "form_roles",
         what: "says which warps execute what: today one role of all warps",
         run: Run::Form(form_roles::run),
+    },
+    PassInfo {
+        name: "pipeline",
+        what: "passes what products in loops read through channels, filled some iterations ahead",
+        run: Run::Role(pipeline::run),
     },
     PassInfo {
         name: "assign_layouts",

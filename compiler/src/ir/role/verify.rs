@@ -32,7 +32,7 @@ use crate::{
     },
     layout::{
         Layout,
-        fragments::{Side, fma_operand, is_mma_result, mma_operand},
+        fragments::{Side, is_mma_result, operand},
         swizzle::{CHUNK, SharedLayout},
     },
     span::Span,
@@ -422,10 +422,7 @@ fn product(strategy: Strategy, left: &tile::Type, layouts: [Option<&Layout>; 3])
             "the result of `dot` does not lie as `mma.sync` gives it"
         );
     }
-    let expected = |side| match strategy {
-        Strategy::MmaSync(shape) => mma_operand(acc, side, k, shape.k),
-        Strategy::Fma => fma_operand(acc, side, k),
-    };
+    let expected = |side| operand(strategy, acc, side, k);
     ensure!(
         *a == expected(Side::Left) && *b == expected(Side::Right),
         "the operands of `dot` do not lie as its result asks"
