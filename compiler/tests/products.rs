@@ -14,7 +14,7 @@ use tesserine_compiler::{
 use tesserine_set::{DType, ParamKind};
 
 const GEMM: &str = r#"
-use std::epilogue::{Epilogue, Identity, Bias, Silu, Gelu, GeluTanh};
+use std::epilogue::{Epilogue, Identity};
 
 kernel gemm_nt<T: dtype in {f16, bf16}, BM: int = 128, BN: int = 256, BK: int = 64, E: Epilogue = Identity>(
     a: view<T>[m, k], b: view<T>[n, k], c: out view<T>[m, n], epi: E,

@@ -80,6 +80,8 @@ pub(crate) struct Evaluator<'a> {
     pub tail: bool,
     steps: u64,
     depth: u32,
+    /// Where names are looked up that mean nothing else: the modules of the interfaces that an instance's name may fill.
+    pub beyond: Vec<Module>,
     /// Constants whose values are being evaluated.
     pub evaluating: Vec<*const ast::Const>,
 }
@@ -112,6 +114,7 @@ impl<'a> Evaluator<'a> {
             tail: false,
             steps: 0,
             depth: 0,
+            beyond: Vec::new(),
             evaluating: Vec::new(),
         }
     }
@@ -264,6 +267,13 @@ impl<'a> Evaluator<'a> {
         }
         if let Some(builtin) = super::builtins::NAMES.iter().find(|n| **n == name.name) {
             return Ok(Value::Builtin(builtin));
+        }
+        for module in self.beyond.clone() {
+            if let Some(def @ Def::Item(owner, _)) = self.program.lookup(module, &name.name)
+                && owner == module
+            {
+                return self.definition(def, name);
+            }
         }
         Err(self.unknown(name))
     }

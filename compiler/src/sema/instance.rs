@@ -14,7 +14,7 @@ use tesserine_set::{
 use super::{
     Eval, Told,
     call::{CArgument, bare, list},
-    eval::{Binding, Evaluator, Frame},
+    eval::{Binding, Evaluator, Frame, find_interface},
     modules::{Def, Module, Program, nearest},
     races,
     value::{Symbol, TypeValue, Value, VariantType, VariantValue, ViewValue},
@@ -480,9 +480,18 @@ impl<'a> Maker<'_, 'a> {
     ) -> Eval<()> {
         let name = &self.kernel.name;
         let ev = &mut *self.ev;
+        // Outside a source file nothing is imported: there the variants that stand beside an interface are known.
+        if cargs.iter().all(|carg| carg.span == Span::NONE) {
+            let interfaces = signature.cparams.iter().filter_map(|p| match &p.kind {
+                ast::CKind::Path(path) => find_interface(ev.program, self.owner, path),
+                ast::CKind::Fn(_) => None,
+            });
+            ev.beyond = interfaces.map(|(module, _)| module).collect();
+        }
         ev.frames.push(Frame::new(scope));
         let cargs: Eval<Vec<CArgument<'a>>> = ev.cargs(cargs);
         ev.frames.pop();
+        ev.beyond.clear();
         ev.bind_cargs(&name.name, &signature.cparams, &cargs?, name.span)?;
         let values = self.schedule_values();
         for cparam in &signature.cparams {
