@@ -2,13 +2,16 @@
 #![cfg(feature = "llvm")]
 
 use tesserine_compiler::{
+    Session,
     codegen::{self, Module},
+    diagnostics::Diagnostics,
     emit::ptxas::Ptxas,
     ir::tile,
     passes,
     span::SourceMap,
     target::Target,
 };
+use tesserine_set::{AbiArg, Fact};
 
 fn compile(text: &str, target: Target) -> Module {
     let kernel = tile::parse(text).unwrap_or_else(|e| panic!("{e}"));
@@ -491,4 +494,117 @@ fn transposes_for_every_target() {
             assert!(module.shared_bytes > 0);
         }
     }
+}
+
+/// A kernel from source, its general body.
+fn from_source(name: &str, source: &str, instance: &str, target: Target) -> Module {
+    let mut session = Session::new();
+    let told = |d: &Diagnostics| d.iter().map(|d| d.title.clone()).collect::<Vec<_>>();
+    let module = session
+        .load_text(name, source)
+        .unwrap_or_else(|d| panic!("{:?}", told(&d)));
+    let made = session
+        .instantiate(module, instance, target)
+        .unwrap_or_else(|d| panic!("{:?}", told(&d)));
+    let body = made.bodies.last().expect("a general body");
+    let lowered = passes::lower(body, &target).unwrap_or_else(|d| panic!("{:?}", told(&d)));
+    codegen::compile(&lowered, target, session.sources())
+        .unwrap_or_else(|d| panic!("{:?}", told(&d)))
+}
+
+const SCALE: &str = "\
+kernel scale(x: view<f32>[n], y: out view<f32>[n], s: f32) grid (i in ceil_div(n, 256)) {
+    let v = x[i*256 +: 256];
+    y[i*256 +: 256] = v * s;
+}
+";
+
+#[test]
+fn lines_are_those_of_the_source() {
+    let target = Target::parse("sm_90a").unwrap();
+    let module = from_source("folder/scale.tess", SCALE, "scale", target);
+    let files: Vec<&str> = module.ptx.lines().filter(|l| l.contains(".file")).collect();
+    assert_eq!(files, ["\t.file\t1 \"folder/scale.tess\""]);
+    for line in [2, 3] {
+        assert!(
+            module.ptx.contains(&format!("\t.loc\t1 {line} ")),
+            "{}",
+            module.ptx
+        );
+    }
+    // Profilers want lines; `ptxas` optimises only what does not ask for more.
+    assert!(!module.ptx.contains(", debug"));
+}
+
+#[test]
+fn versions_are_the_lowest_that_serve() {
+    let hinted = SCALE.replace(
+        "x[i*256 +: 256]",
+        "load(x[i*256 +: 256], cache = evict_first)",
+    );
+    for (target, plain, with_hint) in [
+        ("sm_75", (6, 3), (7, 4)),
+        ("sm_80", (7, 0), (7, 4)),
+        ("sm_89", (7, 8), (7, 8)),
+        ("sm_90a", (8, 0), (8, 0)),
+        ("sm_110a", (9, 0), (9, 0)),
+    ] {
+        let target = Target::parse(target).unwrap();
+        for (source, version) in [(SCALE, plain), (&hinted, with_hint)] {
+            let module = from_source("scale.tess", source, "scale", target);
+            assert_eq!(module.ptx_version, version, "{target}");
+            let line = format!(".version {}.{}\n", version.0, version.1);
+            assert!(module.ptx.starts_with(&line), "{}", module.ptx);
+        }
+    }
+}
+
+#[test]
+fn arguments_are_views_then_dimensions_then_scalars() {
+    let module = compile(RMSNORM, Target::parse("sm_80").unwrap());
+    assert_eq!(
+        module.abi,
+        [
+            AbiArg::Pointer { param: 0 },
+            AbiArg::Stride { param: 0, dim: 0 },
+            AbiArg::Pointer { param: 1 },
+            AbiArg::Pointer { param: 2 },
+            AbiArg::Stride { param: 2, dim: 0 },
+            AbiArg::Dim { dim: 0 },
+            AbiArg::Dim { dim: 1 },
+            AbiArg::Scalar { param: 3 },
+        ]
+    );
+    assert_eq!(module.ptx.matches(".param .").count(), 8);
+}
+
+#[test]
+fn entries_are_named_after_instance_and_facts() {
+    let plain = codegen::entry_name("gemm<bf16, BM = 64, E = Bias<bf16>>", &[]);
+    assert!(plain.starts_with("gemm_bf16_BM_64_E_Bias_bf16_"), "{plain}");
+    let hash = &plain["gemm_bf16_BM_64_E_Bias_bf16_".len()..];
+    assert!(hash.len() == 8 && hash.bytes().all(|b| b.is_ascii_hexdigit()));
+    let fact = Fact::Aligned {
+        param: 0,
+        bytes: 16,
+    };
+    assert_ne!(
+        plain,
+        codegen::entry_name("gemm<bf16, BM = 64, E = Bias<bf16>>", &[fact])
+    );
+}
+
+#[test]
+fn a_sum_over_warps_waits_once() {
+    let target = Target::parse("sm_90a").unwrap();
+    let source = "\
+kernel sum(x: view<f32>[m, n], y: out view<f32>[m]) grid (i in m) {
+    y[i] = x[i, 0 +: 4096].sum();
+}
+";
+    let module = from_source("sum.tess", source, "sum", target);
+    assert!(module.threads > 32);
+    assert_eq!(module.ptx.matches("bar.sync").count(), 1, "{}", module.ptx);
+    // One thread stores.
+    assert_eq!(module.ptx.matches("st.global").count(), 1);
 }
