@@ -55,7 +55,7 @@ impl Lower<'_> {
                 let t = self.fmul(x, Val::f32(-LOG2_E));
                 let e = self.exp2(t);
                 let sum = self.fadd(e, Val::f32(1.0));
-                self.rcp(sum)
+                self.rcp_of_large(sum)
             }
             UnaryOp::Sin => self.sine(x, 0),
             UnaryOp::Cos => self.sine(x, 1),
@@ -84,8 +84,16 @@ impl Lower<'_> {
         self.b.intrinsic("llvm.fma", &[a, b, c])
     }
 
+    /// A result below 2⁻¹²⁶ becomes 0, which is within the absolute error that the language grants.
     fn exp2(&mut self, x: Val) -> Val {
-        self.b.intrinsic("llvm.exp2", &[x])
+        self.b
+            .call(Some(F32), "llvm.nvvm.ex2.approx.ftz.f", &[x], Effect::Pure)
+    }
+
+    /// 1/x for x ≥ 1: a result below 2⁻¹²⁶ becomes 0.
+    fn rcp_of_large(&mut self, x: Val) -> Val {
+        self.b
+            .call(Some(F32), "llvm.nvvm.rcp.approx.ftz.f", &[x], Effect::Pure)
     }
 
     fn rcp(&mut self, x: Val) -> Val {
@@ -156,7 +164,7 @@ impl Lower<'_> {
         let t = self.fmul(size, Val::f32(2.0 * LOG2_E));
         let e = self.exp2(t);
         let sum = self.fadd(e, Val::f32(1.0));
-        let inverse = self.rcp(sum);
+        let inverse = self.rcp_of_large(sum);
         let far = self.ffma(inverse, Val::f32(-2.0), Val::f32(1.0));
         let far = self.b.intrinsic("llvm.copysign", &[far, x]);
 

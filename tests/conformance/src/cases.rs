@@ -66,7 +66,8 @@ impl Op {
         match self {
             Op::Transpose => format!(", BM = {block}, BN = {block}"),
             Op::RmsNorm | Op::FusedAddRmsNorm | Op::LayerNorm | Op::Softmax => {
-                format!(", B = {block}, R = {}", block.div_ceil(2))
+                let (step, narrow) = (block.div_ceil(2), block.div_ceil(4));
+                format!(", B = {block}, R = {step}, S = {narrow}")
             }
             _ => format!(", B = {block}"),
         }
