@@ -2,9 +2,11 @@
 //!
 //! The role IR is executed here thread by thread, each with its own registers, operation by operation; what crosses
 //! threads is a conversion, a reduction or memory, and whatever two threads touch with no barrier between is an error.
-//! The other side is the interpreter of tile IR. Values are 32-bit integers, so that both must agree exactly.
+//! So is a slot of a channel that is read before its copies are waited for, or filled while it may be read.
+//! The other side is the interpreter of tile IR. Values are integers, in products as floats that hold them, so that both
+//! must agree exactly.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use proptest::prelude::*;
 use tesserine_compiler::{
@@ -380,6 +382,25 @@ struct Machine<'a> {
     epoch: u32,
     /// Reads of scratch since the last barrier.
     scratch: Vec<std::ops::Range<u32>>,
+    dims: Vec<i64>,
+    /// What lies in slots of channels.
+    slots: HashMap<(role::ChannelId, i64, u32), Slot>,
+    /// Copies begun since the last group, then groups on their way, oldest first.
+    begun: Vec<Copied>,
+    groups: VecDeque<Vec<Copied>>,
+}
+
+/// A tile that is to arrive in a slot.
+type Copied = ((role::ChannelId, i64, u32), HashMap<[u32; 2], i64>);
+
+/// One tile of a slot.
+#[derive(Default)]
+struct Slot {
+    /// `None` while copies are on their way, or after others have had the bytes.
+    elements: Option<HashMap<[u32; 2], i64>>,
+    /// The barriers counted when it was last filled and read.
+    filled: u32,
+    read: u32,
 }
 
 fn wrap(ty: &tile::Type, value: i64) -> i64 {
@@ -392,6 +413,10 @@ fn wrap(ty: &tile::Type, value: i64) -> i64 {
 
 /// What no one may look at.
 const GARBAGE: i64 = 0x5a5a_5a5a;
+
+fn meets(a: &std::ops::Range<u32>, b: &std::ops::Range<u32>) -> bool {
+    a.start < b.end && b.start < a.end
+}
 
 impl Machine<'_> {
     fn layout(&self, value: ValueId) -> Option<&Layout> {
@@ -466,8 +491,168 @@ impl Machine<'_> {
                 let apart = read.end <= bytes.start || bytes.end <= read.start;
                 assert!(apart, "scratch is overwritten while it may be read");
             }
+            for id in self.kernel.channels.keys() {
+                if meets(&self.channel_bytes(id), &bytes) {
+                    for (_, slot) in self.slots.iter_mut().filter(|(k, _)| k.0 == id) {
+                        assert!(
+                            slot.read < self.epoch,
+                            "a slot is overwritten while it may be read"
+                        );
+                        assert!(
+                            slot.elements.is_some(),
+                            "scratch while copies are on their way"
+                        );
+                        assert!(slot.filled < self.epoch, "scratch while slots are filled");
+                    }
+                    self.slots.retain(|k, _| k.0 != id);
+                }
+            }
             self.barrier();
             self.scratch.push(bytes);
+        }
+    }
+
+    fn channel_bytes(&self, id: role::ChannelId) -> std::ops::Range<u32> {
+        let buffer = &self.kernel.buffers[self.kernel.channels[id].buffer];
+        let start = buffer.offset.expect("placed");
+        start..start + buffer.bytes
+    }
+
+    /// A slot's tile, about to be filled.
+    fn fill(&mut self, key: (role::ChannelId, i64, u32)) -> &mut Slot {
+        let channel = &self.kernel.channels[key.0];
+        assert!(
+            (0..i64::from(channel.depth)).contains(&key.1),
+            "no such slot"
+        );
+        let bytes = self.channel_bytes(key.0);
+        let apart = self.scratch.iter().all(|r| !meets(r, &bytes));
+        assert!(apart, "a slot is filled while scratch may be read");
+        for id in self.kernel.channels.keys().filter(|&id| id != key.0) {
+            if meets(&self.channel_bytes(id), &bytes) {
+                for slot in self.slots.iter().filter(|(k, _)| k.0 == id).map(|(_, s)| s) {
+                    assert!(
+                        slot.read < self.epoch && slot.elements.is_some(),
+                        "channels share bytes"
+                    );
+                }
+                self.slots.retain(|k, _| k.0 != id);
+            }
+        }
+        let epoch = self.epoch;
+        let slot = self.slots.entry(key).or_default();
+        assert!(slot.read < epoch, "a slot is filled while it may be read");
+        slot
+    }
+
+    fn shared(&mut self, op: &tesserine_compiler::ir::Op<OpKind>) {
+        let o = &op.operands;
+        match &op.kind {
+            OpKind::CopyAsync {
+                channel,
+                tile,
+                indices,
+                ..
+            } => {
+                let Val::View(view) = self.values[&o[0]] else {
+                    panic!("a copy from a view");
+                };
+                let (starts, rest) = o[1..].split_at(o.len() - 3);
+                let starts: Vec<i64> = starts.iter().map(|&v| self.int(v)).collect();
+                let (slot, live) = (self.int(rest[0]), self.int(rest[1]) != 0);
+                let [rows, columns] = self.kernel.channels[*channel].tiles[*tile as usize].shape;
+                let mut elements = HashMap::new();
+                for row in 0..rows {
+                    for column in 0..columns {
+                        let at = [row, column];
+                        let from = self.address(view, indices, &starts, &at).filter(|_| live);
+                        elements.insert(at, from.map_or(0, |a| self.views[view].data[a]));
+                    }
+                }
+                let key = (*channel, slot, *tile);
+                self.fill(key).elements = None;
+                self.begun.push((key, elements));
+            }
+            OpKind::CommitCopies => {
+                let group = std::mem::take(&mut self.begun);
+                self.groups.push_back(group);
+            }
+            OpKind::WaitCopies { pending } => {
+                while self.groups.len() > *pending as usize {
+                    for (key, elements) in self.groups.pop_front().expect("there is one") {
+                        let epoch = self.epoch;
+                        let slot = self.slots.get_mut(&key).expect("begun");
+                        assert!(slot.elements.is_none(), "two copies to one slot");
+                        slot.elements = Some(elements);
+                        slot.filled = epoch;
+                    }
+                }
+            }
+            OpKind::WriteShared { channel, tile } => {
+                let mut elements = HashMap::new();
+                for (at, x) in self.gather(o[0]) {
+                    elements.insert([at[0], at[1]], x);
+                }
+                let (slot, epoch) = (self.int(o[1]), self.epoch);
+                let slot = self.fill((*channel, slot, *tile));
+                slot.elements = Some(elements);
+                slot.filled = epoch;
+            }
+            OpKind::ReadShared {
+                channel,
+                tile,
+                offsets,
+                transposed,
+            } => {
+                let key = (*channel, self.int(o[0]), *tile);
+                let epoch = self.epoch;
+                let layout = self.layout(op.results[0]).expect("a tile").clone();
+                let slot = self.slots.get_mut(&key).expect("a slot that was filled");
+                assert!(slot.filled < epoch, "no barrier behind the copies");
+                slot.read = epoch;
+                let elements = slot.elements.clone().expect("copies were waited for");
+                let value = self.distribute(&layout, |at| {
+                    let at = if *transposed {
+                        [at[1], at[0]]
+                    } else {
+                        [at[0], at[1]]
+                    };
+                    elements[&[offsets[0] + at[0], offsets[1] + at[1]]]
+                });
+                self.values.insert(op.results[0], Val::Tile(value));
+            }
+            OpKind::Dot { .. } => {
+                // Each warp by what it holds itself.
+                let [a, b, acc] = [0, 1, 2].map(|i| self.layout(o[i]).expect("a tile").clone());
+                let k = a.shape[1];
+                let mut out = self.tile(o[2]).clone();
+                let warps = self.threads / 32;
+                for warp in 0..warps {
+                    let held = |value: ValueId, layout: &Layout| {
+                        let mut elements = HashMap::new();
+                        for lane in 0..32 {
+                            for (r, &x) in self.tile(value)[warp * 32 + lane].iter().enumerate() {
+                                let at = layout.coordinate(r as u32, lane as u32, warp as u32);
+                                if layout.contains(&at) {
+                                    elements.insert([at[0], at[1]], x);
+                                }
+                            }
+                        }
+                        elements
+                    };
+                    let (a, b) = (held(o[0], &a), held(o[1], &b));
+                    for lane in 0..32 {
+                        for (r, x) in out[warp * 32 + lane].iter_mut().enumerate() {
+                            let at = acc.coordinate(r as u32, lane as u32, warp as u32);
+                            if acc.contains(&at) {
+                                *x += (0..k).map(|p| a[&[at[0], p]] * b[&[p, at[1]]]).sum::<i64>();
+                            }
+                        }
+                    }
+                }
+                self.values.insert(op.results[0], Val::Tile(out));
+            }
+            kind => panic!("not made here: {kind:?}"),
         }
     }
 
@@ -564,7 +749,13 @@ impl Machine<'_> {
             OpKind::Tile(kind) => match kind {
                 tile::OpKind::Constant(Constant::Int(x, _)) => Val::Scalar(*x),
                 tile::OpKind::Param(i) => Val::View(*i as usize),
-                tile::OpKind::Dim(i) => Val::Scalar([ROWS, COLUMNS][*i as usize] as i64),
+                tile::OpKind::Constant(Constant::Float(x, _)) => Val::Scalar(*x as i64),
+                tile::OpKind::Constant(Constant::Bool(x)) => Val::Scalar(i64::from(*x)),
+                tile::OpKind::Dim(i) => Val::Scalar(self.dims[*i as usize]),
+                tile::OpKind::Cast => self.elementwise(o, op.results[0], |x| x[0]),
+                tile::OpKind::Compare(CompareOp::Eq) => {
+                    self.elementwise(o, op.results[0], |x| i64::from(x[0] == x[1]))
+                }
                 tile::OpKind::Unary(UnaryOp::Neg) => {
                     self.elementwise(o, op.results[0], |x| x[0].wrapping_neg())
                 }
@@ -574,6 +765,7 @@ impl Machine<'_> {
                     BinaryOp::Mul => x[0].wrapping_mul(x[1]),
                     BinaryOp::Max => x[0].max(x[1]),
                     BinaryOp::Xor => x[0] ^ x[1],
+                    BinaryOp::Div => x[0].div_euclid(x[1]),
                     _ => panic!("not made here: {kind:?}"),
                 }),
                 tile::OpKind::Compare(CompareOp::Lt) => {
@@ -786,14 +978,17 @@ impl Machine<'_> {
             | OpKind::CommitCopies
             | OpKind::WaitCopies { .. }
             | OpKind::WriteShared { .. }
-            | OpKind::ReadShared { .. } => panic!("not made here: {:?}", op.kind),
+            | OpKind::ReadShared { .. } => {
+                self.shared(&op);
+                return;
+            }
         };
         self.values.insert(op.results[0], value);
     }
 }
 
 /// The views after one block of the lowered kernel has run.
-fn execute(kernel: &role::Kernel, views: Vec<Memory>) -> Vec<Memory> {
+fn execute(kernel: &role::Kernel, dims: Vec<i64>, views: Vec<Memory>) -> Vec<Memory> {
     let role = &kernel.roles[0];
     let mut machine = Machine {
         kernel,
@@ -803,8 +998,16 @@ fn execute(kernel: &role::Kernel, views: Vec<Memory>) -> Vec<Memory> {
         views,
         epoch: 1,
         scratch: Vec::new(),
+        dims,
+        slots: HashMap::new(),
+        begun: Vec::new(),
+        groups: VecDeque::new(),
     };
     machine.region(role.body.root);
+    assert!(
+        machine.begun.is_empty() && machine.groups.is_empty(),
+        "copies are left behind"
+    );
     machine.views
 }
 
@@ -818,8 +1021,13 @@ fn compare(steps: &[Step], warps: u32) -> Result<(), TestCaseError> {
     if let Err(errors) = tile::verify(&kernel) {
         panic!("{}\n{kernel}", errors[0]);
     }
-    let target = Target::parse("sm_90a").expect("a target");
-    let lowered = match passes::lower(&kernel, &target) {
+    compare_kernel(&kernel, "sm_90a", &[ROWS, COLUMNS])
+}
+
+/// Runs `kernel` in both ways, on dimensions of these sizes.
+fn compare_kernel(kernel: &Kernel, target: &str, dims: &[usize]) -> Result<(), TestCaseError> {
+    let target = Target::parse(target).expect("a target");
+    let lowered = match passes::lower(kernel, &target) {
         Ok(lowered) => lowered,
         // What is not yet compiled says so; nothing else is refused.
         Err(diagnostics) => {
@@ -843,13 +1051,18 @@ fn compare(steps: &[Step], warps: u32) -> Result<(), TestCaseError> {
             .extents
             .iter()
             .map(|e| match e.as_dim() {
-                Some(d) => [ROWS, COLUMNS][d as usize],
+                Some(d) => dims[d as usize],
                 None => e.as_int().expect("a constant") as usize,
             })
             .collect();
-        let data: Vec<i64> = (0..shape.iter().product()).map(|i| noise(i + p)).collect();
+        let element = |i: usize| match view.dtype.is_float() {
+            // Sums of products stay exact in f16.
+            true => noise(i + p).rem_euclid(4) - 1,
+            false => noise(i + p),
+        };
+        let data: Vec<i64> = (0..shape.iter().product()).map(element).collect();
         let floats: Vec<f64> = data.iter().map(|&x| x as f64).collect();
-        let tensor = Tensor::from_f64(DType::I32, shape.clone(), &floats).expect("a tensor");
+        let tensor = Tensor::from_f64(view.dtype, shape.clone(), &floats).expect("a tensor");
         args.insert(param.name.clone(), Arg::Tensor(tensor));
         views.push(Memory {
             shape: shape.iter().map(|&d| d as i64).collect(),
@@ -858,8 +1071,9 @@ fn compare(steps: &[Step], warps: u32) -> Result<(), TestCaseError> {
             shared: view.access != Access::Read,
         });
     }
-    let after = execute(&lowered, views);
-    interp::run(&kernel, &mut args).expect("interpreted");
+    let sizes = dims.iter().map(|&d| d as i64).collect();
+    let after = execute(&lowered, sizes, views);
+    interp::run(kernel, &mut args).expect("interpreted");
     for (param, memory) in kernel.header.signature.params.iter().zip(after) {
         let Arg::Tensor(tensor) = &args[&param.name] else {
             panic!("tensors only");
@@ -885,5 +1099,195 @@ proptest! {
         warps in 0u32..4,
     ) {
         compare(&steps, 1 << warps)?;
+    }
+}
+
+/// A product over all of `k`, for the first two column tiles: what differs between programs.
+#[derive(Clone, Debug)]
+struct Product {
+    /// M, K, N.
+    dims: [usize; 3],
+    tile: [u32; 3],
+    /// Whether `a` lies as `[k, m]`, and `b` as `[k, n]`.
+    swapped: [bool; 2],
+    elem: DType,
+    /// Cast to `f32` before the product.
+    widened: bool,
+    out: DType,
+    aligned: bool,
+    stages: Option<u32>,
+    warps: u32,
+    /// Column tiles in a loop.
+    looped: bool,
+}
+
+impl Product {
+    fn kernel(&self) -> Kernel {
+        let [bm, bn, bk] = self.tile;
+        let (elem, out) = (self.elem, self.out);
+        let matrix = |swapped: bool, rows: &'static str, columns: &'static str| match swapped {
+            true => format!("[{columns}, {rows}]"),
+            false => format!("[{rows}, {columns}]"),
+        };
+        let (a, b) = (
+            matrix(self.swapped[0], "m", "k"),
+            matrix(self.swapped[1], "n", "k"),
+        );
+        let mut text = format!(
+            "kernel \"product\"\n  dims m, k, n\n  param a: view<{elem}>{a}\n  param b: view<{elem}>{b}\n  \
+             param r: view<{out}>[n]\n  param c: out view<{out}>[m, n]\n"
+        );
+        if self.aligned {
+            for dim in ["m", "k", "n"] {
+                text += &format!("  fact {dim} % 8 == 0\n");
+            }
+            text += "  fact aligned(a, 16)\n  fact aligned(b, 16)\n  fact aligned(c, 16)\n";
+        }
+        text += "  axis i in 1\n";
+        text += &format!("  warps {}\n", self.warps);
+        if let Some(stages) = self.stages {
+            text += &format!("  stages {stages}\n");
+        }
+        let acc = format!("tile<f32>[{bm}, {bn}]");
+        text += &format!(
+            "{{
+  %0 = param a : view<{elem}>[?, ?]
+  %1 = param b : view<{elem}>[?, ?]
+  %2 = param c : out view<{out}>[?, ?]
+  %3 = param r : view<{out}>[?]
+  %4 = constant 0 : i64
+  %5 = constant 1 : i64
+  %6 = constant {bk} : i64
+  %7 = constant {bn} : i64
+  %8 = constant 0.0 : f32
+  %9 = constant 0.0 : {elem}
+  %10 = constant 0.0 : {out}
+  %11 = dim k : i64
+  %12 = constant {} : i64
+  %13 = add %11, %12 : i64
+  %14 = div %13, %6 : i64
+  %15 = constant 2 : i64
+",
+            bk - 1
+        );
+        if self.looped {
+            text += "  for %4, %15, %5 { |%16: i64|\n";
+        } else {
+            text += "  %16 = constant 0 : i64\n";
+        }
+        text += &format!(
+            "  %17 = mul %16, %7 : i64
+  %18 = broadcast %8 : {acc}
+  %19 = for %4, %14, %5, %18 : {acc} {{ |%20: i64, %21: {acc}|
+    %22 = mul %20, %6 : i64
+"
+        );
+        let mut operand =
+            |number: u32, view: &str, start: &str, rows: u32, swapped: bool, want: bool| {
+                let (index, shape) = match swapped {
+                    true => (format!("%22 +: {bk}, {start} +: {rows}"), [bk, rows]),
+                    false => (format!("{start} +: {rows}, %22 +: {bk}"), [rows, bk]),
+                };
+                text += &format!(
+                    "    %{number} = load {view}[{index}] pad %9 : tile<{elem}>{shape:?}\n"
+                );
+                let mut at = number;
+                let (mut ty, mut shape) = (elem, shape);
+                if self.widened {
+                    ty = DType::F32;
+                    text += &format!("    %{} = cast %{at} : tile<{ty}>{shape:?}\n", at + 1);
+                    at += 1;
+                }
+                if swapped != want {
+                    shape.reverse();
+                    text += &format!(
+                        "    %{} = permute [1, 0] %{at} : tile<{ty}>{shape:?}\n",
+                        at + 1
+                    );
+                    at += 1;
+                }
+                at
+            };
+        let left = operand(30, "%0", "%4", bm, self.swapped[0], false);
+        let right = operand(40, "%1", "%17", bn, self.swapped[1], true);
+        text += &format!(
+            "    %50 = dot %{left}, %{right}, %21 : {acc}
+    yield %50
+  }}
+  %51 = load %3[%17 +: {bn}] pad %10 : tile<{out}>[{bn}]
+  %52 = broadcast %51 : tile<{out}>[{bm}, {bn}]
+  %53 = cast %19 : tile<{out}>[{bm}, {bn}]
+  %54 = add %53, %52 : tile<{out}>[{bm}, {bn}]
+  store %2[%4 +: {bm}, %17 +: {bn}] = %54
+"
+        );
+        text += match self.looped {
+            true => "  yield\n  }\n  return\n}\n",
+            false => "  return\n}\n",
+        };
+        let text = match out {
+            // A cast to the type that it has is none.
+            DType::F32 => text.replace("%53 = cast %19 :", "%53 = neg %19 :"),
+            _ => text,
+        };
+        let kernel = tile::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        if let Err(errors) = tile::verify(&kernel) {
+            panic!("{}\n{kernel}", errors[0]);
+        }
+        kernel
+    }
+}
+
+fn products() -> impl Strategy<Value = Product> {
+    let size = |n: usize| 1..n;
+    let tile = (
+        prop_oneof![Just(16u32), Just(32), Just(24), Just(7)],
+        prop_oneof![Just(16u32), Just(32), Just(40), Just(8)],
+        prop_oneof![Just(16u32), Just(32), Just(48), Just(24), Just(6)],
+    );
+    let kind = prop_oneof![
+        Just((DType::F16, false)),
+        Just((DType::Bf16, false)),
+        Just((DType::F16, true)),
+        Just((DType::F32, false)),
+    ];
+    let how = (
+        any::<bool>(),
+        prop::option::of(1u32..5),
+        0u32..4,
+        any::<bool>(),
+    );
+    (
+        (size(40), size(110), size(90)),
+        tile,
+        any::<[bool; 2]>(),
+        kind,
+        any::<bool>(),
+        how,
+    )
+        .prop_map(|((m, k, n), (bm, bn, bk), swapped, kind, narrow, how)| {
+            let (aligned, stages, warps, looped) = how;
+            let up = |x: usize| if aligned { x.next_multiple_of(8) } else { x };
+            Product {
+                dims: [up(m), up(k), up(n)],
+                tile: [bm, bn, bk],
+                swapped,
+                elem: kind.0,
+                widened: kind.1,
+                out: if narrow { DType::F16 } else { DType::F32 },
+                aligned,
+                stages,
+                warps: 1 << warps,
+                looped,
+            }
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn products_mean_the_same(product in products(), target in 0usize..Target::ALL.len()) {
+        compare_kernel(&product.kernel(), Target::ALL[target].name(), &product.dims)?;
     }
 }
