@@ -4,6 +4,7 @@ mod common;
 
 use common::{PTX, manifest, set_bytes};
 use tesserine::{Args, DType, Device, Error, KernelSet, TensorRef};
+use tesserine_set::Persistent;
 
 /// The device that `$TESS_DEVICE` names, else the first; `None` where there is none and none was named.
 fn device() -> Option<Device> {
@@ -106,6 +107,50 @@ fn an_empty_grid_launches_nothing() {
         .launch(&stream, &args)
         .unwrap();
     assert_eq!(launch.blocks, 0);
+}
+
+/// The kernel by hand again, where a block goes on to the chunk that is as many further as there are blocks.
+fn walking() -> String {
+    let before = "    mul.wide.u32 %d0, %r0, %r1;\n";
+    let body = PTX
+        .replace(before, &format!("again:\n{before}"))
+        .replace("st.global.f32 [%d5], %f3;\n    ret;", "st.global.f32 [%d5], %f3;\n    mov.u32 %r3, %nctaid.x;\n    add.u32 %r0, %r0, %r3;\n    bra again;");
+    assert!(body.contains("again:") && body.contains("bra again"));
+    body
+}
+
+#[test]
+fn a_persistent_body_is_launched_as_often_as_it_fits() {
+    let Some(device) = device() else { return };
+    for (blocks_per_sm, at_most) in [(Some(1), 1), (Some(2), 2), (None, 32)] {
+        let mut manifest = manifest();
+        for body in &mut manifest.instances[0].bodies {
+            body.persistent = Some(Persistent { blocks_per_sm });
+        }
+        let set = KernelSet::from_bytes(set_bytes(manifest, &walking())).unwrap();
+        let axpy = set.kernel("axpy<f32>").unwrap();
+        let stream = device.stream().unwrap();
+        for count in [1000usize, 1 << 22] {
+            let x = device
+                .upload(DType::F32, &[count as i64], &bytes(&ramp(count)))
+                .unwrap();
+            let y = device
+                .upload(DType::F32, &[count as i64], &bytes(&vec![1.0; count]))
+                .unwrap();
+            let args = Args::new().tensor("x", x.view()).tensor("y", y.view());
+            let launch = axpy.launch(&stream, &args).unwrap();
+            stream.synchronize().unwrap();
+            let points = count.div_ceil(256) as u32;
+            let sms = device.multiprocessors();
+            assert!(launch.blocks >= sms.min(points), "{launch:?}");
+            assert!(launch.blocks <= (at_most * sms).min(points), "{launch:?}");
+            if let Some(blocks) = blocks_per_sm {
+                assert_eq!(launch.blocks, (blocks * sms).min(points));
+            }
+            let wanted: Vec<f32> = ramp(count).iter().map(|v| v + 1.0).collect();
+            assert!(floats(&y.read().unwrap()) == wanted, "{count} elements");
+        }
+    }
 }
 
 #[test]

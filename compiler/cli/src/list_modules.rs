@@ -126,7 +126,15 @@ fn body_row(signature: &Signature, body: &BodyRecord) -> Vec<String> {
         } else {
             facts.join(", ")
         },
-        format!("({})", grid.join(", ")),
+        format!(
+            "{}({})",
+            if body.persistent.is_some() {
+                "persistent "
+            } else {
+                ""
+            },
+            grid.join(", ")
+        ),
         body.threads.to_string(),
         body.resources
             .as_ref()
@@ -187,6 +195,7 @@ fn body_json(signature: &Signature, body: &BodyRecord) -> Value {
         "target": body.target,
         "facts": body.facts.iter().map(|f| signature.show_fact(f)).collect::<Vec<_>>(),
         "grid": body.grid.iter().map(|f| signature.show(f)).collect::<Vec<_>>(),
+        "persistent": body.persistent.is_some(),
         "threads": body.threads,
         "shared_bytes": body.shared_bytes,
         "entry": body.entry,
