@@ -163,6 +163,31 @@ fn explain_prints_a_page() {
 }
 
 #[test]
+fn check_reports_and_exits_with_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let bad = file(
+        folder.path(),
+        "bad.tess",
+        "kernel k(x: view<f32>[n], y: out view<f32>[n])\ngrid (i in n)\n{\n    y[i] = z;\n}\n",
+    );
+    let ran = run(&["check", &bad]);
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    assert!(ran.err.contains("bad.tess:4:12"), "{}", ran.err);
+    assert!(!ran.err.contains('\u{1b}'), "colour without a terminal");
+
+    let ran = run(&["check", "--json", &bad, RMSNORM]);
+    assert_eq!(ran.code, Some(1));
+    let value = documented("check", &ran.out);
+    assert_eq!(value["errors"], 1);
+    let first = &value["diagnostics"][0];
+    assert_eq!((&first["line"], &first["column"]), (&4.into(), &12.into()));
+    assert_eq!(first["severity"], "error");
+
+    let ran = run(&["check", RMSNORM]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+}
+
+#[test]
 fn the_interpreter_runs_and_saves() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().to_str().unwrap();

@@ -1,4 +1,4 @@
-//! The README's kernel of the reader's own: every command that it shows, in the order in which it shows them.
+//! What the documentation says is so: the README's commands work, and the files that pages name are there.
 
 use std::{fs, path::Path, process::Command};
 
@@ -62,4 +62,31 @@ fn the_commands_of_the_readme_work() {
     }
     let expected = if cfg!(feature = "llvm") { 5 } else { 3 };
     assert_eq!(ran, expected, "commands of the README");
+}
+
+#[test]
+fn the_files_that_pages_name_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folders = ["compiler/", "runtime/", "kernels-dsl/", "stdlib/", "tests/", "docs/"];
+    let mut found = 0;
+    for page in [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "docs/cli.md",
+        "docs/performance.md",
+    ] {
+        let text = fs::read_to_string(root.join(page)).unwrap();
+        // Between backticks, or the target of a link.
+        let names = text.split(['`', '(', ')']).map(str::trim);
+        for name in names.filter(|name| folders.iter().any(|f| name.starts_with(f))) {
+            // Placeholders stand in capitals, and patterns have stars.
+            if name.contains(['*', ' ']) || name.contains("CODE") {
+                continue;
+            }
+            found += 1;
+            assert!(root.join(name).exists(), "{page} names `{name}`");
+        }
+    }
+    assert!(found > 30, "only {found} files are named");
 }
