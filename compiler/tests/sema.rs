@@ -195,3 +195,38 @@ fn damaged_programs_do_not_panic() {
         }
     }
 }
+
+/// Programs that would grow or nest without end are errors.
+#[test]
+fn growth_is_limited() {
+    let kernel =
+        "kernel k(x: view<f32>[n], y: out view<f32>[n]) grid (i in n) { y[i] = step0(x[i]); }";
+    for body in ["step{next}(x)", "step{next}(x) + step{next}(x)"] {
+        let mut text = String::new();
+        for i in 0..5000 {
+            text.push_str(&format!(
+                "fn step{i}(x) = {};\n",
+                body.replace("{next}", &(i + 1).to_string())
+            ));
+        }
+        text.push_str("fn step5000(x) = x;\n");
+        text.push_str(kernel);
+        let mut session = Session::new();
+        let module = session.load_text("grown.tess", &text).expect("it parses");
+        let diagnostics = session
+            .instantiate(module, "k", Target::ALL[0])
+            .expect_err("too large");
+        let codes: Vec<&str> = diagnostics.iter().map(|d| d.code.as_str()).collect();
+        assert_eq!(codes, ["E0305"], "{diagnostics:?}");
+        assert!(diagnostics.iter().all(|d| d.calls.len() <= 16));
+    }
+    let text = format!(
+        "fn step0(x) {{ let mut s = x; for const a in 0..60000 {{ for const b in 0..60000 {{ s += 1.0; }} }} s }}\n{kernel}"
+    );
+    let mut session = Session::new();
+    let module = session.load_text("grown.tess", &text).expect("it parses");
+    let diagnostics = session
+        .instantiate(module, "k", Target::ALL[0])
+        .expect_err("too large");
+    assert!(diagnostics.iter().all(|d| d.code.as_str() == "E0305"));
+}

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     diagnostics::{Code, Diagnostic, Diagnostics, codes},
+    interp::floats::{from_int, round_to},
     ir::{
         RegionId, ValueId,
         tile::{BinaryOp, Builder, Constant, TileBody, Type, UnaryOp, param_type},
@@ -23,9 +24,13 @@ use crate::{
 };
 
 /// Steps of a walk: what unrolling and inlining may grow to.
-const MAX_STEPS: u64 = 4_000_000;
+const MAX_STEPS: u64 = 1_000_000;
 /// Nesting of expressions, blocks and calls together.
 const MAX_DEPTH: u32 = 4_000;
+/// Errors of one walk that are told.
+const MAX_ERRORS: u32 = 100;
+/// Calls that an error shows, the innermost ones.
+const MAX_CALLS: usize = 16;
 /// Elements of one tile.
 const MAX_ELEMENTS: u64 = 1 << 24;
 
@@ -79,6 +84,7 @@ pub(crate) struct Evaluator<'a> {
     /// Whether the block about to be walked ends its function.
     pub tail: bool,
     steps: u64,
+    errors: u32,
     depth: u32,
     /// Where names are looked up that mean nothing else: the modules of the interfaces that an instance's name may fill.
     pub beyond: Vec<Module>,
@@ -113,6 +119,7 @@ impl<'a> Evaluator<'a> {
             returned: None,
             tail: false,
             steps: 0,
+            errors: 0,
             depth: 0,
             beyond: Vec::new(),
             evaluating: Vec::new(),
@@ -123,7 +130,11 @@ impl<'a> Evaluator<'a> {
 
     /// Reports an error, with the calls that led here.
     pub fn report(&mut self, mut diagnostic: Diagnostic) -> Told {
-        diagnostic.calls = self.calls.iter().rev().cloned().collect();
+        if self.errors >= MAX_ERRORS {
+            return Told;
+        }
+        self.errors += 1;
+        diagnostic.calls = self.calls.iter().rev().take(MAX_CALLS).cloned().collect();
         self.diagnostics.push(diagnostic);
         Told
     }
@@ -165,6 +176,8 @@ impl<'a> Evaluator<'a> {
     pub fn nested<T>(&mut self, span: Span, f: impl FnOnce(&mut Self) -> Eval<T>) -> Eval<T> {
         self.step(span)?;
         if self.depth >= MAX_DEPTH {
+            // Nothing is gained by walking the rest.
+            self.steps = MAX_STEPS;
             return self.error(codes::E0305, span, "functions are nested too deeply here");
         }
         self.depth += 1;
@@ -643,10 +656,11 @@ impl<'a> Evaluator<'a> {
                 None => self.error(codes::E0306, span, format!("{v} does not fit in `{t}`")),
             },
             (Value::Int(v), t) if t.is_float() => {
-                let exact = *v as f64;
-                self.float_constant(exact, t, span)
+                Ok(self.constant(Constant::Float(from_int(t, *v), t)))
             }
-            (Value::Float(v, _), t) if t.is_float() => self.float_constant(*v, t, span),
+            (Value::Float(v, _), t) if t.is_float() => {
+                Ok(self.constant(Constant::Float(round_to(t, *v), t)))
+            }
             (Value::Float(v, _), t) => {
                 let diagnostic = Diagnostic::error(
                     codes::E0102,
@@ -658,16 +672,6 @@ impl<'a> Evaluator<'a> {
             (v, t) => {
                 let what = self.describe(v);
                 self.error(codes::E0102, span, format!("{what} is no `{t}`"))
-            }
-        }
-    }
-
-    fn float_constant(&mut self, value: f64, elem: DType, span: Span) -> Eval<ValueId> {
-        match round_float(value, elem) {
-            Some(v) => Ok(self.constant(Constant::Float(v, elem))),
-            None => {
-                let wide = self.constant(Constant::Float(f64::from(value as f32), DType::F32));
-                Ok(self.builder(span).cast(wide, elem))
             }
         }
     }
@@ -993,10 +997,7 @@ impl<'a> Evaluator<'a> {
                     BinaryOp::Max => x.max(y),
                     _ => return self.error(codes::E0102, span, "this operation takes integers"),
                 };
-                Ok(Value::Float(
-                    ty.and_then(|t| round_float(v, t)).unwrap_or(v),
-                    ty,
-                ))
+                Ok(Value::Float(ty.map_or(v, |t| round_result(v, t)), ty))
             }
         }
     }
@@ -1022,10 +1023,7 @@ impl<'a> Evaluator<'a> {
                 other => (float_of(other), None),
             };
             if let Some(v) = fold_float(op, v) {
-                return Ok(Value::Float(
-                    ty.and_then(|t| round_float(v, t)).unwrap_or(v),
-                    ty,
-                ));
+                return Ok(Value::Float(ty.map_or(v, |t| round_result(v, t)), ty));
             }
         }
         let (elem, shape) = self.unify(&[x], span)?;
@@ -1321,15 +1319,14 @@ pub(crate) fn wrap_int(value: i128, elem: DType) -> i128 {
     }
 }
 
-/// The nearest value of `elem`, for the types that have a Rust counterpart.
-pub(crate) fn round_float(value: f64, elem: DType) -> Option<f64> {
-    Some(match elem {
-        DType::F64 => value,
-        DType::F32 => f64::from(value as f32),
-        DType::F16 => half::f16::from_f64(value).to_f64(),
-        DType::Bf16 => half::bf16::from_f64(value).to_f64(),
-        _ => return None,
-    })
+/// The result of an operation of constants, as its type rounds it: narrow types compute in f32 and round once more.
+fn round_result(value: f64, elem: DType) -> f64 {
+    let value = if elem == DType::F64 {
+        value
+    } else {
+        f64::from(value as f32)
+    };
+    round_to(elem, value)
 }
 
 fn float_of(value: &Value<'_>) -> f64 {

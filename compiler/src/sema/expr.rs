@@ -6,11 +6,12 @@ use tesserine_set::DType;
 
 use super::{
     Eval, Told,
-    eval::{Evaluator, Shape, cast_help, fit_int, round_float, show_shape, wrap_int},
+    eval::{Evaluator, Shape, cast_help, fit_int, show_shape, wrap_int},
     value::{TypeValue, Value},
 };
 use crate::{
     diagnostics::{Diagnostic, codes},
+    interp::floats::{from_int, round_to},
     ir::tile::{BinaryOp, CompareOp, Constant, Type, UnaryOp},
     span::Span,
     syntax::ast::{self, ExprKind},
@@ -350,9 +351,7 @@ impl<'a> Evaluator<'a> {
         match x.0 {
             Value::Int(v) if elem.is_int() => return Ok(Value::Int(wrap_int(*v, elem))),
             Value::Int(v) if elem.is_float() => {
-                if let Some(v) = round_float(*v as f64, elem) {
-                    return Ok(Value::Float(v, Some(elem)));
-                }
+                return Ok(Value::Float(from_int(elem, *v), Some(elem)));
             }
             Value::Float(v, _) if elem.is_int() => {
                 let truncated = if v.is_nan() { 0 } else { *v as i128 };
@@ -365,9 +364,7 @@ impl<'a> Evaluator<'a> {
                 return Ok(Value::Int(truncated.clamp(lo, hi)));
             }
             Value::Float(v, _) if elem.is_float() => {
-                if let Some(v) = round_float(*v, elem) {
-                    return Ok(Value::Float(v, Some(elem)));
-                }
+                return Ok(Value::Float(round_to(elem, *v), Some(elem)));
             }
             Value::Bool(v) if elem.is_int() => return Ok(Value::Int((*v).into())),
             Value::View(view) => {
@@ -598,14 +595,10 @@ impl<'a> Evaluator<'a> {
                 Some(_) => Ok(value),
                 None => self.error(codes::E0306, span, format!("{v} does not fit in `{elem}`")),
             },
-            Value::Int(v) if elem.is_float() => Ok(Value::Float(
-                round_float(*v as f64, elem).unwrap_or(*v as f64),
-                Some(elem),
-            )),
-            Value::Float(v, None) if elem.is_float() => Ok(Value::Float(
-                round_float(*v, elem).unwrap_or(*v),
-                Some(elem),
-            )),
+            Value::Int(v) if elem.is_float() => Ok(Value::Float(from_int(elem, *v), Some(elem))),
+            Value::Float(v, None) if elem.is_float() => {
+                Ok(Value::Float(round_to(elem, *v), Some(elem)))
+            }
             Value::Float(_, Some(t)) if *t == elem => Ok(value),
             Value::Bool(_) if elem == DType::Bool => Ok(value),
             Value::Run(id) => match self.body.ty(*id) {

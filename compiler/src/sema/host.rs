@@ -237,6 +237,12 @@ impl<'a> Evaluator<'a> {
                     );
                 };
                 let at = view.value.span;
+                // What a launch leaves out is aligned as one likes.
+                if let Some(name) = bare(&view.value)
+                    && let Some(Value::Absent(_)) = self.local(&name.name).map(|b| &b.value)
+                {
+                    return Ok(());
+                }
                 let value = self.expr(&view.value)?;
                 let Value::View(view) = &value else {
                     let what = self.describe(&value);

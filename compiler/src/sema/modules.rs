@@ -489,6 +489,14 @@ impl Program {
     fn bind_names(&mut self, module: Module, diagnostics: &mut Diagnostics) {
         let mut names: IndexMap<String, (Def, Span)> = IndexMap::new();
         let mut bind = |name: &ast::Ident, def: Def, d: &mut Diagnostics| {
+            if name.name.parse::<tesserine_set::DType>().is_ok() {
+                d.push(Diagnostic::error(
+                    codes::E0103,
+                    name.span,
+                    format!("`{}` is an element type of the language", name.name),
+                ));
+                return;
+            }
             if let Some((_, first)) = names.get(&name.name) {
                 d.push(
                     Diagnostic::error(

@@ -317,6 +317,21 @@ impl<'a> Evaluator<'a> {
                 if !binding.mutable {
                     new?;
                     let declared = binding.span;
+                    if let Value::View(view) = &binding.value {
+                        let slices = vec!["…"; view.extents.len()].join(", ");
+                        return self.fail(
+                            Diagnostic::error(
+                                codes::E0111,
+                                target.span,
+                                format!(
+                                    "`{}` is a view: its elements are stored to, not the view",
+                                    name.name
+                                ),
+                            )
+                            .label(declared, "declared here")
+                            .help(format!("name the slice: `{}[{slices}] = …`", name.name)),
+                        );
+                    }
                     return self.fail(
                         Diagnostic::error(
                             codes::E0111,
@@ -770,8 +785,18 @@ impl<'a> Evaluator<'a> {
             let values = values.clone();
             self.in_region(region, |this| this.builder(span).yield_(values));
         }
-        let op = self.builder(span).if_(cond, types, regions[0], regions[1]);
-        let results = self.body.ops[op].results.clone();
+        // Scalars that both arms only name are selected: there is nothing to branch over.
+        let only_names = regions.iter().all(|r| self.body.regions[*r].ops.len() == 1)
+            && types.iter().all(|t| matches!(t, Type::Scalar(_)));
+        let results: Vec<ValueId> = if only_names {
+            let pairs = yields[0].iter().zip(&yields[1]);
+            pairs
+                .map(|(x, y)| self.builder(span).select(cond, *x, *y))
+                .collect()
+        } else {
+            let op = self.builder(span).if_(cond, types, regions[0], regions[1]);
+            self.body.ops[op].results.clone()
+        };
         let mut results = results.into_iter();
         let mut values: Vec<Value<'a>> = Vec::new();
         for shape in joined {
