@@ -42,7 +42,7 @@ mod with_llvm {
         };
         let mut set = SetFile::read(&args.set).map_err(failed)?;
         if let Some(targets) = &targets {
-            set.restrict(targets);
+            set.retarget(targets);
         }
         let ptxas = assembler(&args.emit)?;
         let mut session = Session::new();
@@ -157,10 +157,13 @@ mod with_llvm {
         fs::create_dir_all(folder).map_err(|e| Failure::file("make", folder, e))?;
         let wanted = |kind: Artifact| emit.is_empty() || emit.contains(&kind);
         for body in &built.bodies {
-            let general = if body.general { ".general" } else { "" };
+            let label = match body.label() {
+                label if label.is_empty() => label,
+                label => format!(".{label}"),
+            };
             // The instance's name holds no `/`: compile-time arguments are names and numbers.
             let stem = format!(
-                "{}.{}{general}",
+                "{}.{}{label}",
                 body.kernel.replace(['/', '\\'], "_"),
                 body.target.name()
             );
@@ -184,7 +187,7 @@ mod with_llvm {
         vec![
             body.kernel.clone(),
             body.target.name().to_owned(),
-            if body.general { "general" } else { "" }.to_owned(),
+            body.label(),
             format!("{:.1}", body.time.as_secs_f64() * 1e3),
             figure(resources.map(|r| r.registers)),
             figure(resources.map(|r| r.spill_store_bytes + r.spill_load_bytes)),
@@ -197,7 +200,8 @@ mod with_llvm {
         json!({
             "kernel": body.kernel,
             "target": body.target.name(),
-            "general": body.general,
+            "body": body.index,
+            "facts": body.facts,
             "ms": (body.time.as_secs_f64() * 1e6).round() / 1e3,
             "registers": resources.map(|r| r.registers),
             "spill_store_bytes": resources.map(|r| r.spill_store_bytes),

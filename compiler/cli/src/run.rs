@@ -261,6 +261,7 @@ fn compiled(
                 .into_owned(),
             instances: vec![args.kernel.clone()],
             targets: vec![target],
+            own_targets: true,
         }],
     };
     let mut session = Session::new();

@@ -57,6 +57,8 @@ pub struct SetKernel {
     pub instances: Vec<String>,
     /// In the order of targets.
     pub targets: Vec<Target>,
+    /// Whether the kernel names its targets itself: it is compiled for no others.
+    pub own_targets: bool,
 }
 
 #[derive(Deserialize)]
@@ -143,6 +145,7 @@ impl SetFile {
             kernels.push(SetKernel {
                 source: kernel.source,
                 instances: kernel.instances,
+                own_targets: kernel.targets.is_some(),
                 targets: kernel.targets.as_ref().map_or(Ok(all.clone()), targets)?,
             });
         }
@@ -157,10 +160,14 @@ impl SetFile {
         })
     }
 
-    /// Keeps `targets` of those that each kernel names.
-    pub fn restrict(&mut self, targets: &[Target]) {
+    /// Compiles for `targets` instead of the set's; of the kernels that name targets themselves, for those of them.
+    pub fn retarget(&mut self, targets: &[Target]) {
         for kernel in &mut self.kernels {
-            kernel.targets.retain(|t| targets.contains(t));
+            if kernel.own_targets {
+                kernel.targets.retain(|t| targets.contains(t));
+            } else {
+                kernel.targets = targets.to_vec();
+            }
         }
     }
 }
@@ -216,8 +223,10 @@ mod build {
         /// The instance, as the set file writes it.
         pub kernel: String,
         pub target: Target,
-        /// Whether it is the general body beside a specialised one.
-        pub general: bool,
+        /// Which body of the instance, in the order in which a launch tries them.
+        pub index: usize,
+        /// What must hold for it to run, as source; nothing for the general one.
+        pub facts: Vec<String>,
         /// Time from source to PTX, parsing apart.
         pub time: Duration,
         pub ptx: String,
@@ -226,6 +235,18 @@ mod build {
         pub resources: Option<Resources>,
         /// What `ptxas` says of lost performance.
         pub losses: Vec<String>,
+    }
+
+    impl Body {
+        /// What tells it from the other bodies of its instance: nothing for the first, `general` for the one without facts, else
+        /// its number.
+        pub fn label(&self) -> String {
+            match (self.index, self.facts.is_empty()) {
+                (0, _) => String::new(),
+                (_, true) => "general".to_owned(),
+                (index, false) => index.to_string(),
+            }
+        }
     }
 
     /// A set, not yet on disk.
@@ -354,7 +375,13 @@ mod build {
             bodies.push(Body {
                 kernel: name.to_owned(),
                 target,
-                general: index > 0,
+                index,
+                facts: kernel
+                    .header
+                    .facts
+                    .iter()
+                    .map(|fact| kernel.header.signature.show_fact(fact))
+                    .collect(),
                 time,
                 ptx: compiled.ptx,
                 cubin,
@@ -443,7 +470,7 @@ mod tests {
         assert_eq!(set.kernels[0].targets, Target::ALL);
         let names: Vec<_> = set.kernels[1].targets.iter().map(|t| t.name()).collect();
         assert_eq!(names, ["sm_80", "sm_90a"]);
-        set.restrict(&[Target::parse("sm_75").unwrap()]);
+        set.retarget(&[Target::parse("sm_75").unwrap()]);
         assert_eq!(set.kernels[0].targets.len(), 1);
         assert!(set.kernels[1].targets.is_empty());
     }

@@ -22,22 +22,20 @@ Tests Tesserine on a machine with an NVIDIA driver; nothing else is needed.
       --arg x=randn:bf16[256,1024] --arg weight=randn:bf16[1024] --arg eps=1e-6 --out out=bf16[256,1024]
 ";
 
-/// Builds and packs the bundle; returns its folder.
-pub fn pack(runner: &mut Runner) -> Result<PathBuf, Failure> {
-    setup::install(runner, &setup::WANTED[..1])?;
-    // The set is compiled by a `tess` with LLVM …
-    let command = runner.cargo(&["build", "--release", "--locked", "--package", "tess"]);
-    runner.step("build tess", command)?;
+/// Builds and packs the bundle, with `set` if it is at hand; returns its folder.
+pub fn pack(runner: &mut Runner, set: Option<&Path>) -> Result<PathBuf, Failure> {
     let folder = runner.root().join("gpu-bundle");
     let fail = |what: &Path, error: std::io::Error| Failure(format!("{}: {error}", what.display()));
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(|e| fail(&folder, e))?;
-    let mut command = runner.command(runner.root().join("target/release/tess"));
-    command
-        .args(["build", "--target", "all", "--emit", "ptx,cubin", "-o"])
-        .arg(folder.join("default.tset"))
-        .env("TESS_PTXAS", setup::ptxas(runner.root(), setup::PINNED));
-    runner.step("build the default set", command)?;
+    let packed = folder.join("default.tset");
+    // The set is compiled by a `tess` with LLVM …
+    match set {
+        Some(set) => {
+            fs::copy(set, &packed).map_err(|e| fail(set, e))?;
+        }
+        None => build_set(runner, &packed)?,
+    }
     // … and everything that travels is built without.
     let command = without_llvm(
         runner,
@@ -68,6 +66,19 @@ pub fn pack(runner: &mut Runner) -> Result<PathBuf, Failure> {
     fs::write(&readme, README).map_err(|e| fail(&readme, e))?;
     println!("packed gpu-bundle/");
     Ok(folder)
+}
+
+/// Compiles the default set to `path`.
+fn build_set(runner: &mut Runner, path: &Path) -> Result<(), Failure> {
+    setup::install(runner, &setup::WANTED[..1])?;
+    let command = runner.cargo(&["build", "--release", "--locked", "--package", "tess"]);
+    runner.step("build tess", command)?;
+    let mut command = runner.command(runner.root().join("target/release/tess"));
+    command
+        .args(["build", "--target", "all", "--emit", "ptx,cubin", "-o"])
+        .arg(path)
+        .env("TESS_PTXAS", setup::ptxas(runner.root(), setup::PINNED));
+    runner.step("build the default set", command)
 }
 
 /// Cargo with its own target directory and with this machine's paths left out of what it builds.

@@ -1,6 +1,10 @@
 //! What CI runs. Plain cargo, no GPU, two cores.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use sha2::{Digest, Sha256};
 
@@ -42,9 +46,9 @@ pub fn run(runner: &mut Runner) -> Result<(), Failure> {
 
     wheel::build_and_test(runner, wheel::Profile::Dev)?;
     without_llvm(runner)?;
-    default_set(runner)?;
+    let set = default_set(runner)?;
 
-    let folder = bundle::pack(runner)?;
+    let folder = bundle::pack(runner, Some(&set))?;
     bundle::start(runner, &folder)?;
     println!("\nci: every step passed");
     Ok(())
@@ -73,8 +77,8 @@ fn without_llvm(runner: &mut Runner) -> Result<(), Failure> {
 }
 
 /// The default set for every target: assembled by both versions of `ptxas` with no spill, the same bytes from run to run and in
-/// any folder, by a `tess` that starts directly.
-fn default_set(runner: &mut Runner) -> Result<(), Failure> {
+/// any folder, by a `tess` that starts directly. Returns the set that the pinned version assembled.
+fn default_set(runner: &mut Runner) -> Result<PathBuf, Failure> {
     let command = runner.cargo(&["build", "--release", "--locked", "--package", "tess"]);
     runner.step("build tess", command)?;
     let tess = runner.root().join("target/release/tess");
@@ -122,7 +126,8 @@ fn default_set(runner: &mut Runner) -> Result<(), Failure> {
             Some((name, _)) => Err(format!("{name} differs")),
             None => Ok(()),
         }
-    })
+    })?;
+    Ok(folders[0].join("default.tset"))
 }
 
 /// Fails if a body has no resources, or spills, in the output of `tess build --json`.

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         "ci" => ci::run(&mut runner),
         "build" => build(&mut runner),
         "setup" => setup::install(&mut runner, setup::WANTED),
-        "gpu-bundle" => bundle::pack(&mut runner).map(|_| ()),
+        "gpu-bundle" => bundle::pack(&mut runner, None).map(|_| ()),
         "wheel" => wheel::build_and_test(&mut runner, wheel::Profile::Release),
         "bless" => bless(&mut runner),
         "" | "help" | "-h" | "--help" => {
