@@ -148,6 +148,30 @@ fn the_general_body_has_values_of_its_own() {
 }
 
 #[test]
+fn a_schedule_for_certain_arguments_comes_before_one_for_all() {
+    let own = format!("{GEMM}schedule gemm_nt for bf16 {{ sm_75 {{ BM: 64, stages: 1 }} }}");
+    let sizes = |name: &str, on: &str| {
+        let made = instance(&own, name, on);
+        let each = made.bodies.iter().map(|kernel| {
+            let mut ops = kernel.body.ops.values();
+            let dot = ops.find(|op| op.kind == OpKind::Dot).unwrap();
+            let shape = kernel.body.ty(dot.results[0]).shape().to_vec();
+            (shape, kernel.header.schedule.stages)
+        });
+        each.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        sizes("gemm_nt<bf16>", "sm_75"),
+        [(vec![64, 128], Some(1)), (vec![64, 64], Some(1))]
+    );
+    assert_eq!(
+        sizes("gemm_nt<f16>", "sm_75"),
+        [(vec![128, 128], Some(2)), (vec![64, 64], Some(2))]
+    );
+    assert_eq!(sizes("gemm_nt<bf16>", "sm_80")[0].1, Some(4));
+}
+
+#[test]
 fn a_general_entry_needs_a_specialised_body() {
     let (session, module) = load(&GEMM.replace("    specialize ", "    // "));
     let found = session

@@ -563,33 +563,36 @@ impl<'a> Maker<'_, 'a> {
         })
     }
 
-    /// What the schedules say for this target; for the general body, before that what they say for it.
+    /// What the schedules say for this target. Of the values of one key, those of a `general` entry come first (for the
+    /// general body), then those of the schedule that names the most arguments; lesser ones are left out.
     fn schedule_values(&mut self) -> Vec<(Module, &'a ast::KeyValue)> {
         let target = self.ev.target;
-        let mut general: Vec<(Module, &'a ast::KeyValue)> = Vec::new();
-        let mut own = Vec::new();
+        let mut all: Vec<((bool, usize), Module, &'a ast::KeyValue)> = Vec::new();
         for (module, schedule) in self.schedules() {
             for entry in &schedule.entries {
-                if let ast::ScheduleEntry::Targets {
+                let ast::ScheduleEntry::Targets {
                     targets, values, ..
                 } = entry
-                {
-                    let values = values.iter().map(|kv| (module, kv));
-                    if covers(targets, target) {
-                        own.extend(values);
-                    } else if self.general && is_general(targets) {
-                        general.extend(values);
-                    }
+                else {
+                    continue;
+                };
+                let general = self.general && is_general(targets);
+                if general || covers(targets, target) {
+                    let rank = (general, schedule.cargs.len());
+                    all.extend(values.iter().map(|kv| (rank, module, kv)));
                 }
             }
         }
-        own.retain(|(_, kv)| {
-            !general
-                .iter()
-                .any(|(_, g)| g.key.name == kv.key.name && g.field == kv.field)
-        });
-        general.extend(own);
-        general
+        let same = |a: &ast::KeyValue, b: &ast::KeyValue| {
+            a.key.name == b.key.name
+                && a.field.as_ref().map(|f| &f.name) == b.field.as_ref().map(|f| &f.name)
+        };
+        let best = |(rank, _, kv): &&((bool, usize), Module, &ast::KeyValue)| {
+            all.iter()
+                .all(|(other, _, k)| !same(kv, k) || rank >= other)
+        };
+        let kept = all.iter().filter(best);
+        kept.map(|(_, module, kv)| (*module, *kv)).collect()
     }
 
     /// The first `general` entry of the schedules.
