@@ -11,6 +11,9 @@
 //! loop: wait for this iteration's group; barrier; begin the copy that is depth − 1 iterations ahead; products
 //! ```
 //!
+//! With more than two slots and one product in the loop, waiting and barrier move in front of the last step's product of
+//! the iteration before, and the first step's operands are read there and carried along.
+//!
 //! Elsewhere it has two, filled from registers: loaded before the products of the iteration before, written after them.
 //! The barrier at the head of an iteration orders both what it reads and what it overwrites: the slot read in the
 //! iteration before. Products whose operands both come from channels are cut along K, and fragments are read one step
@@ -663,13 +666,32 @@ impl Rewrite<'_> {
 
         let mut inits: Vec<ValueId> = op.operands[3..].iter().map(|v| self.map[v]).collect();
         inits.push(self.int(into, 0));
+        // The first step's operands are carried along where that hides how long they take to read.
+        let leads = copied && plan.depth > 2 && self.leads(plan);
+        let pending = plan.depth.saturating_sub(2);
+        if leads {
+            self.effect(into, OpKind::WaitCopies { pending }, Vec::new(), span);
+            self.effect(into, OpKind::Barrier, Vec::new(), span);
+            let slot = self.int(into, 0);
+            for (&id, sources) in &plan.products {
+                inits.extend(self.operands(&fill(lo), id, sources, 0, into, slot));
+            }
+        }
         let inner = self.to.new_region();
         self.arguments(region, inner);
         let slot_type = Type {
             ty: tile::Type::Scalar(DType::I64),
             layout: None,
         };
-        let slot = self.to.add_argument(inner, slot_type.clone());
+        let slot = self.to.add_argument(inner, slot_type);
+        let carried: Vec<ValueId> = inits[op.operands.len() - 2..]
+            .iter()
+            .map(|&v| {
+                let ty = self.to.ty(v).clone();
+                self.to.add_argument(inner, ty)
+            })
+            .collect();
+        let carried = <[ValueId; 2]>::try_from(carried).ok();
         let index = self.map[&argument];
         let last = self.int(inner, i64::from(plan.depth) - 1);
         let one = self.int(inner, 1);
@@ -690,11 +712,12 @@ impl Rewrite<'_> {
             }
             self.effect(inner, OpKind::Barrier, Vec::new(), span);
         } else {
-            if copied {
-                let pending = plan.depth - 2;
+            if copied && !leads {
                 self.effect(inner, OpKind::WaitCopies { pending }, Vec::new(), span);
             }
-            self.effect(inner, OpKind::Barrier, Vec::new(), span);
+            if !leads {
+                self.effect(inner, OpKind::Barrier, Vec::new(), span);
+            }
             begin = if copied { Begin::Copies } else { Begin::Loads };
         }
         // The slot of the iteration before is the one to be filled.
@@ -703,7 +726,10 @@ impl Rewrite<'_> {
         let ahead = self.ahead(inner, index, step, plan.depth - 1);
         let less = tile::OpKind::Compare(CompareOp::Lt);
         let live = self.scalar(inner, less, vec![ahead, hi], DType::Bool);
+        let after = self.binary(inner, BinaryOp::Add, slot, one);
+        let next_slot = self.choose(inner, slot, last, zero, after);
 
+        let mut next_carried = None;
         let mut prefetched = Vec::new();
         for &id in &self.from.regions[region].ops {
             if plan.dropped.contains(&id) {
@@ -716,7 +742,13 @@ impl Rewrite<'_> {
                     Begin::Loads => prefetched = this.loads(&fill(ahead), argument, inner),
                     Begin::Nothing => {}
                 };
-                self.product(id, &fill(index), sources, inner, slot, start);
+                let finish = |this: &mut Self| {
+                    this.effect(inner, OpKind::WaitCopies { pending }, Vec::new(), span);
+                    this.effect(inner, OpKind::Barrier, Vec::new(), span);
+                    this.operands(&fill(index), id, sources, 0, inner, next_slot)
+                };
+                let carried = carried.map(|c| (c, finish));
+                next_carried = self.product(id, &fill(index), sources, inner, slot, start, carried);
                 continue;
             }
             if matches!(self.from.ops[id].kind, OpKind::Tile(tile::OpKind::Yield)) {
@@ -724,14 +756,13 @@ impl Rewrite<'_> {
                     let tiles = std::mem::take(&mut prefetched);
                     self.writes(&fill(ahead), inner, &tiles, filled);
                 }
-                let after = self.binary(inner, BinaryOp::Add, slot, one);
-                let next = self.choose(inner, slot, last, zero, after);
                 let mut values: Vec<ValueId> = self.from.ops[id]
                     .operands
                     .iter()
                     .map(|v| self.map[v])
                     .collect();
-                values.push(next);
+                values.push(next_slot);
+                values.extend(next_carried.into_iter().flatten());
                 let kind = OpKind::Tile(tile::OpKind::Yield);
                 self.effect(inner, kind, values, self.from.ops[id].span);
                 continue;
@@ -739,12 +770,7 @@ impl Rewrite<'_> {
             self.op(id, inner, loops + 1);
         }
 
-        let mut types: Vec<Type> = op
-            .results
-            .iter()
-            .map(|&r| self.from.ty(r).clone())
-            .collect();
-        types.push(slot_type);
+        let types = inits.iter().map(|&v| self.to.ty(v).clone()).collect();
         let operands = [vec![lo, hi, step], inits].concat();
         let new = self
             .to
@@ -827,7 +853,28 @@ impl Rewrite<'_> {
         }
     }
 
-    /// A product in steps of K. `start` is done once the first step's operands have been read.
+    /// Whether the loop has one product, cut into steps that are read ahead.
+    fn leads(&self, plan: &Plan) -> bool {
+        let mut products = plan.products.iter();
+        match (products.next(), products.next()) {
+            (Some((&id, sources)), None) => {
+                let op = &self.from.ops[id];
+                let k = self.from.ty(op.operands[0]).ty.shape()[1];
+                matches!(op.kind, OpKind::Dot { strategy } if lead(strategy) > 0
+                    && sources.iter().all(|s| s.is_some())
+                    && depth(strategy, k) < k)
+            }
+            _ => false,
+        }
+    }
+
+    /// A product in steps of K. `start` is done once the first step's operands have been read. Operands of the first
+    /// step that came from the iteration before are given with what reads them for the next one, which is done before the
+    /// last step's product.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each says one thing of the product"
+    )]
     fn product(
         &mut self,
         id: OpId,
@@ -836,48 +883,69 @@ impl Rewrite<'_> {
         into: RegionId,
         slot: ValueId,
         start: impl FnOnce(&mut Self),
-    ) {
+        carried: Option<([ValueId; 2], impl FnOnce(&mut Self) -> [ValueId; 2])>,
+    ) -> Option<[ValueId; 2]> {
         let op = &self.from.ops[id];
         let OpKind::Dot { strategy } = op.kind else {
             unreachable!("products are planned for `dot`s only");
         };
         let k = self.from.ty(op.operands[0]).ty.shape()[1];
-        let step = if sources.iter().all(|s| s.is_some()) {
-            depth(strategy, k)
+        let steps = if sources.iter().all(|s| s.is_some()) {
+            k / depth(strategy, k)
         } else {
-            k
+            1
         };
-        let steps = k / step;
-        // What plain multiplications need is large: one step at a time.
-        let lead = match strategy {
-            Strategy::MmaSync(_) => 1,
-            Strategy::Fma => 0,
-        };
-        let mut read = Vec::new();
+        let (first, mut finish) = carried.unzip();
+        let mut read: Vec<[ValueId; 2]> = first.into_iter().collect();
         let mut start = Some(start);
+        let mut next = None;
         let mut acc = self.map[&op.operands[2]];
         for i in 0..steps {
-            while read.len() < steps.min(i + 1 + lead) as usize {
+            while (read.len() as u32) < steps.min(i + 1 + lead(strategy)) {
                 if read.len() == 1
                     && let Some(start) = start.take()
                 {
                     start(self);
                 }
-                let offset = read.len() as u32 * step;
-                let sides = [0, 1].map(|side| match &sources[side] {
-                    Some(source) => self.operand(at, id, side, source, offset, step, into, slot),
-                    None => self.map[&op.operands[side]],
-                });
-                read.push(sides);
+                let step = read.len() as u32;
+                read.push(self.operands(at, id, sources, step, into, slot));
             }
             if let Some(start) = start.take() {
                 start(self);
+            }
+            if i + 1 == steps
+                && let Some(finish) = finish.take()
+            {
+                next = Some(finish(self));
             }
             let [a, b] = read[i as usize];
             let ty = self.to.ty(acc).ty.clone();
             acc = self.value(into, op.kind.clone(), vec![a, b, acc], ty, op.span);
         }
         self.map.insert(op.results[0], acc);
+        next
+    }
+
+    /// The operands of step `number` of the product `id`; of all of it, where one is not from the channel.
+    fn operands(
+        &mut self,
+        at: &Loop<'_>,
+        id: OpId,
+        sources: &[Option<Source>; 2],
+        number: u32,
+        into: RegionId,
+        slot: ValueId,
+    ) -> [ValueId; 2] {
+        let op = &self.from.ops[id];
+        let k = self.from.ty(op.operands[0]).ty.shape()[1];
+        let step = match op.kind {
+            OpKind::Dot { strategy } if sources.iter().all(|s| s.is_some()) => depth(strategy, k),
+            _ => k,
+        };
+        [0, 1].map(|side| match &sources[side] {
+            Some(source) => self.operand(at, id, side, source, number * step, step, into, slot),
+            None => self.map[&op.operands[side]],
+        })
     }
 
     /// `step` of K from `offset` on of one operand of the product `id`.
@@ -930,6 +998,14 @@ fn indices(kind: &OpKind) -> Vec<Index> {
     match kind {
         OpKind::Load { indices, .. } => indices.clone(),
         _ => unreachable!("only loads go through channels"),
+    }
+}
+
+/// How many steps' operands are read ahead. What plain multiplications need is large: none.
+fn lead(strategy: Strategy) -> u32 {
+    match strategy {
+        Strategy::MmaSync(_) => 1,
+        Strategy::Fma => 0,
     }
 }
 
