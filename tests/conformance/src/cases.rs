@@ -1,10 +1,11 @@
 //! The cases: which instance, which shapes, where in memory, which values; their arguments and what must come out.
 
-use std::fmt;
+use std::{collections::HashSet, fmt};
 
 use tesserine_set::DType;
 
 use crate::{
+    gemm::{self, Product},
     reference,
     tensor::{Tensor, encode, largest, round},
     values::Random,
@@ -21,9 +22,11 @@ pub enum Op {
     Softmax,
     SiluAndMul,
     GeluTanhAndMul,
+    Gemm(Product),
 }
 
 impl Op {
+    /// Those that go by rows; products have a list of their own.
     pub const ALL: [Op; 8] = [
         Op::Axpy,
         Op::Transpose,
@@ -46,6 +49,7 @@ impl Op {
             Op::Softmax => "softmax",
             Op::SiluAndMul => "silu_and_mul",
             Op::GeluTanhAndMul => "gelu_tanh_and_mul",
+            Op::Gemm(_) => "gemm_nt",
         }
     }
 
@@ -58,6 +62,7 @@ impl Op {
             Op::LayerNorm => "norm/layernorm.tess",
             Op::Softmax => "norm/softmax.tess",
             Op::SiluAndMul | Op::GeluTanhAndMul => "activation/gated.tess",
+            Op::Gemm(_) => "gemm/dense.tess",
         }
     }
 
@@ -157,9 +162,11 @@ pub enum Arg {
 
 /// What an output must hold, element by element.
 #[derive(Clone, Debug)]
-enum Want {
+pub(crate) enum Want {
     /// Within the tolerance.
     Near(Vec<f64>),
+    /// Within the tolerance, its absolute part times the second number.
+    Sums(Vec<(f64, f64)>),
     /// The nearest element, exactly.
     Exact(Vec<f64>),
 }
@@ -176,10 +183,11 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}/{}x{}/{:?}/{:?}",
+            "{}/{}x{}{}/{:?}/{:?}",
             self.instance().replace(' ', ""),
             self.rows,
             self.cols,
+            self.depth(),
             self.layout,
             self.values
         )
@@ -189,13 +197,19 @@ impl fmt::Display for Case {
 impl Case {
     /// The instance, as a kernel set names it.
     pub fn instance(&self) -> String {
-        let block = self.block.map(|block| self.op.block_args(block));
-        format!(
-            "{}<{}{}>",
-            self.op.name(),
-            self.dtype,
-            block.unwrap_or_default()
-        )
+        let args = match self.op {
+            Op::Gemm(product) => product.instance_args(self.dtype),
+            op => self.block.map(|b| op.block_args(b)).unwrap_or_default(),
+        };
+        format!("{}<{}{args}>", self.op.name(), self.dtype)
+    }
+
+    /// The third dimension of a product, as names have it.
+    fn depth(&self) -> String {
+        match self.op {
+            Op::Gemm(product) => product.to_string(),
+            _ => String::new(),
+        }
     }
 
     /// The next value of an input, at row `i`.
@@ -223,20 +237,26 @@ impl Case {
         }
     }
 
-    fn tensor(&self, shape: &[usize]) -> Tensor {
+    pub(crate) fn tensor(&self, shape: &[usize]) -> Tensor {
         let cols = shape[shape.len() - 1];
         let (row, shift) = self.layout.of(cols);
         Tensor::new(self.dtype, shape, row, shift)
     }
 
-    fn filled(&self, random: &mut Random, shape: &[usize]) -> Tensor {
+    pub(crate) fn filled(&self, random: &mut Random, shape: &[usize]) -> Tensor {
         let mut t = self.tensor(shape);
         t.fill(|i, _| self.draw(random, i));
         t
     }
 
     /// A vector of factors around `middle`, in `dtype`.
-    fn factors(&self, random: &mut Random, dtype: DType, n: usize, middle: f64) -> Tensor {
+    pub(crate) fn factors(
+        &self,
+        random: &mut Random,
+        dtype: DType,
+        n: usize,
+        middle: f64,
+    ) -> Tensor {
         let (row, shift) = self.layout.of(n);
         let mut t = Tensor::new(dtype, &[n], row, shift);
         t.fill(|_, _| middle + 0.25 * random.normal());
@@ -352,6 +372,7 @@ impl Case {
                     wants: vec![("y", Want::Near(want))],
                 }
             }
+            Op::Gemm(product) => gemm::build(self, product, random),
             Op::SiluAndMul | Op::GeluTanhAndMul => {
                 let act = match self.op {
                     Op::SiluAndMul => reference::silu,
@@ -387,6 +408,10 @@ fn tolerance(dtype: DType) -> (f64, f64) {
 }
 
 impl Problem {
+    pub(crate) fn new(args: Vec<(&'static str, Arg)>, wants: Vec<(&'static str, Want)>) -> Problem {
+        Problem { args, wants }
+    }
+
     /// The tensor argument called `name`.
     fn tensor<'a>(args: impl IntoIterator<Item = (&'a str, &'a Arg)>, name: &str) -> &'a Tensor {
         args.into_iter()
@@ -428,14 +453,15 @@ impl Problem {
 /// Every element of `t` against `want`.
 fn compare(name: &str, t: &Tensor, want: &Want) -> Result<f64, String> {
     let (_, cols) = t.rows();
-    let (list, exact) = match want {
-        Want::Near(list) => (list, false),
-        Want::Exact(list) => (list, true),
+    let exact = matches!(want, Want::Exact(_));
+    let list: Vec<(f64, f64)> = match want {
+        Want::Near(list) | Want::Exact(list) => list.iter().map(|&want| (want, 1.0)).collect(),
+        Want::Sums(list) => list.clone(),
     };
     let (abs, rel) = tolerance(t.dtype);
     let top = largest(t.dtype);
     let mut worst = 0.0f64;
-    for (e, (got, &want)) in t.values().into_iter().zip(list).enumerate() {
+    for (e, (got, &(want, scale))) in t.values().into_iter().zip(&list).enumerate() {
         let (i, j) = (e / cols, e % cols);
         let fail = |what: &str| {
             Err(format!(
@@ -461,7 +487,7 @@ fn compare(name: &str, t: &Tensor, want: &Want) -> Result<f64, String> {
             }
             continue;
         }
-        let allowed = abs + rel * want.abs();
+        let allowed = abs * scale + rel * want.abs();
         if got == want {
             continue;
         }
@@ -520,13 +546,9 @@ pub fn cases() -> Vec<Case> {
             });
         }
     }
-    let mut seen = Vec::new();
-    list.retain(|case| {
-        let name = case.to_string();
-        let new = !seen.contains(&name);
-        seen.push(name);
-        new
-    });
+    gemm::cases(&mut list);
+    let mut seen = HashSet::new();
+    list.retain(|case| seen.insert(case.to_string()));
     list
 }
 
@@ -790,6 +812,7 @@ pub fn sanitizer_cases() -> Vec<Case> {
             }
         }
     }
+    gemm::sanitizer_cases(&mut list);
     list
 }
 
@@ -812,7 +835,9 @@ mod tests {
         let before = problem.args.iter().map(|(_, a)| a.clone()).collect();
         let wants = problem.wants.clone();
         for (name, want) in wants {
-            let (Want::Near(list) | Want::Exact(list)) = want;
+            let (Want::Near(list) | Want::Exact(list)) = want else {
+                panic!("no product");
+            };
             let Some((_, Arg::Tensor(t))) = problem.args.iter_mut().find(|(n, _)| *n == name)
             else {
                 panic!("no tensor {name}");

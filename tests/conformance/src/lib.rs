@@ -9,12 +9,14 @@
 
 pub mod backend;
 mod cases;
+mod gemm;
 mod reference;
 mod tensor;
 mod values;
 
 pub use backend::{Backend, Refusal};
 pub use cases::{Arg, Case, Layout, Op, Problem, Tier, Values, cases, sanitizer_cases};
+pub use gemm::{Epilogue, Product};
 pub use tensor::Tensor;
 
 /// What became of a case.

@@ -40,6 +40,32 @@ pub fn gelu_tanh(x: f64) -> f64 {
     0.5 * x * (1.0 + inner.tanh())
 }
 
+/// x · Φ(x).
+pub fn gelu(x: f64) -> f64 {
+    0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2))
+}
+
+/// The error function: its power series, and far from 0 the continued fraction of its complement.
+fn erf(x: f64) -> f64 {
+    let far = x.abs();
+    if far < 3.0 {
+        let (mut power, mut sum) = (x, x);
+        for n in 1..60 {
+            power *= -x * x / f64::from(n);
+            sum += power / f64::from(2 * n + 1);
+        }
+        return sum * std::f64::consts::FRAC_2_SQRT_PI;
+    }
+    if far.is_nan() {
+        return far;
+    }
+    let fraction = (1..60)
+        .rev()
+        .fold(far, |tail, n| far + f64::from(n) / 2.0 / tail);
+    let complement = (-far * far).exp() / fraction * std::f64::consts::FRAC_2_SQRT_PI / 2.0;
+    (1.0 - complement).copysign(x)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +91,12 @@ mod tests {
         near(silu(1.0), 0.731_058_578_630_004_9);
         near(gelu_tanh(1.0), 0.841_191_990_608_276_6);
         near(gelu_tanh(-30.0), 0.0);
+        near(gelu(1.0), 0.841_344_746_068_542_9);
+        near(gelu(-30.0), 0.0);
+        assert_eq!(gelu(f64::INFINITY), f64::INFINITY);
+        near(erf(0.5), 0.520_499_877_813_046_5);
+        near(erf(-2.0), -0.995_322_265_018_952_7);
+        near(erf(3.5), 0.999_999_256_901_627_7);
+        near(erf(3.0), erf(3.0f64.next_down()));
     }
 }

@@ -4,6 +4,10 @@ use tesserine_conformance::{Case, Op, Tier, Verdict, backend, cases, check};
 
 /// Runs the cases of `op` and lists all that fail.
 fn run(op: Op) {
+    run_where(|case| case.op == op);
+}
+
+fn run_where(chosen: impl Fn(&Case) -> bool) {
     let choice = backend::choice_from_env().unwrap();
     let last = if choice.is_device() {
         Tier::Device
@@ -13,7 +17,7 @@ fn run(op: Op) {
     let mut device = choice.open().unwrap();
     let list: Vec<Case> = cases()
         .into_iter()
-        .filter(|case| case.op == op && case.tier <= last)
+        .filter(|case| chosen(case) && case.tier <= last)
         .collect();
     let mut passed = 0;
     let mut failures = Vec::new();
@@ -71,4 +75,9 @@ fn silu_and_mul() {
 #[test]
 fn gelu_tanh_and_mul() {
     run(Op::GeluTanhAndMul);
+}
+
+#[test]
+fn gemm_nt() {
+    run_where(|case| matches!(case.op, Op::Gemm(_)));
 }

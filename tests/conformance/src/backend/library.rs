@@ -7,7 +7,7 @@ use tesserine_compiler::{
 
 use super::Refusal;
 
-const SOURCES: [(&str, &str); 6] = [
+const SOURCES: [(&str, &str); 7] = [
     (
         "basics/axpy.tess",
         include_str!("../../../../kernels-dsl/basics/axpy.tess"),
@@ -31,6 +31,10 @@ const SOURCES: [(&str, &str); 6] = [
     (
         "activation/gated.tess",
         include_str!("../../../../kernels-dsl/activation/gated.tess"),
+    ),
+    (
+        "gemm/dense.tess",
+        include_str!("../../../../kernels-dsl/gemm/dense.tess"),
     ),
 ];
 
