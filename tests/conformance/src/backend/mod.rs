@@ -4,12 +4,17 @@ mod cuda;
 mod interp;
 mod library;
 
+#[cfg(feature = "llvm")]
+mod source;
+
 use std::env;
 
 use tesserine::{Device, KernelSet};
 
 pub use cuda::Cuda;
 pub use interp::Interpreter;
+#[cfg(feature = "llvm")]
+pub use source::Source;
 
 use crate::Arg;
 
@@ -42,16 +47,25 @@ pub enum Refusal {
 pub enum Kernels {
     /// A set that was built before; what is not in it is skipped.
     Set(KernelSet),
+    /// The library's source, compiled as cases ask for it.
+    #[cfg(feature = "llvm")]
+    Source(Source),
 }
 
 impl Kernels {
     /// A set that has `instance`.
-    fn with(&mut self, _source: &str, instance: &str) -> Result<KernelSet, Refusal> {
+    fn with(
+        &mut self,
+        #[cfg_attr(not(feature = "llvm"), expect(unused_variables))] source: &str,
+        instance: &str,
+    ) -> Result<KernelSet, Refusal> {
         match self {
             Kernels::Set(set) => match set.kernel(instance) {
                 Ok(_) => Ok(set.clone()),
                 Err(_) => Err(Refusal::Skipped("not in the kernel set".to_owned())),
             },
+            #[cfg(feature = "llvm")]
+            Kernels::Source(compiler) => compiler.compile(source, instance),
         }
     }
 }
@@ -93,12 +107,22 @@ impl Choice {
             Choice::Interpreter => Ok(Box::new(Interpreter::new()?)),
             Choice::Gpu { device, set } => {
                 let device = Device::named(device).map_err(|e| e.to_string())?;
-                let path = set
-                    .as_ref()
-                    .ok_or("nothing can be compiled here: name a kernel set in `$TESS_SET`")?;
-                let set = KernelSet::open(path).map_err(|e| e.to_string())?;
-                Ok(Box::new(Cuda::new(device, Kernels::Set(set))?))
+                let kernels = match set {
+                    Some(path) => Kernels::Set(KernelSet::open(path).map_err(|e| e.to_string())?),
+                    None => from_source(&device)?,
+                };
+                Ok(Box::new(Cuda::new(device, kernels)?))
             }
         }
     }
+}
+
+#[cfg(feature = "llvm")]
+fn from_source(device: &Device) -> Result<Kernels, String> {
+    Source::new(device).map(Kernels::Source)
+}
+
+#[cfg(not(feature = "llvm"))]
+fn from_source(_: &Device) -> Result<Kernels, String> {
+    Err("nothing can be compiled here: name a kernel set in `$TESS_SET`".to_owned())
 }
