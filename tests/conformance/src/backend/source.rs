@@ -52,6 +52,7 @@ impl Source {
                 source: source.to_owned(),
                 instances: vec![instance.to_owned()],
                 targets: vec![self.target],
+                own_targets: false,
             }],
         };
         let mut session = Session::new();
