@@ -24,11 +24,11 @@ use crate::{
 };
 
 /// How the elements of one tile lie in a view.
-struct Plan {
+pub struct Plan {
     /// Where the thread's first element lies.
     base: Val,
     /// Bytes of an element.
-    element: u32,
+    pub element: u32,
     dims: Vec<Dim>,
     /// The whole access happens only if it holds.
     condition: Val,
@@ -53,19 +53,21 @@ struct Dim {
 
 /// When an access happens.
 #[derive(Clone, Copy, PartialEq)]
-enum When {
+pub enum When {
     Always,
     Never,
     If(Val),
 }
 
 impl Lower<'_> {
-    fn plan(
+    /// Plans accesses to a slice of a view, which happen where `condition` holds.
+    pub fn plan(
         &mut self,
         view: ValueId,
         indices: &[Index],
         operands: &[ValueId],
         layout: Option<&Layout>,
+        mut condition: Val,
     ) -> Result<(Plan, u32), Diagnostic> {
         let Some(param) = view_parameter(self.body, view) else {
             return Err(self.not_yet("a view of a view"));
@@ -80,7 +82,6 @@ impl Lower<'_> {
 
         let mut uniform = Val::i64(0);
         let mut own = Val::i64(0);
-        let mut condition = Val::bool(true);
         let mut dims: Vec<Dim> = Vec::new();
         let mut operands = operands.iter().copied();
         for (d, index) in indices.iter().enumerate() {
@@ -201,7 +202,7 @@ impl Lower<'_> {
     }
 
     /// The pointer and the constant distance from it, in bytes, of the element at the register's coordinate.
-    fn address(&mut self, plan: &mut Plan, at: &[u32]) -> (Val, i64) {
+    pub fn address(&mut self, plan: &mut Plan, at: &[u32]) -> (Val, i64) {
         let mut constant = 0;
         let mut variable = Vec::new();
         for (dim, &c) in plan.dims.iter().zip(at) {
@@ -230,7 +231,7 @@ impl Lower<'_> {
     }
 
     /// Whether the element at the register's coordinate is inside.
-    fn when(&mut self, plan: &mut Plan, at: &[u32]) -> When {
+    pub fn when(&mut self, plan: &mut Plan, at: &[u32]) -> When {
         let mut all = plan.condition;
         for (d, &c) in at.iter().enumerate() {
             let dim = &plan.dims[d];
@@ -278,7 +279,7 @@ impl Lower<'_> {
         let result = op.results[0];
         let layout = self.layout(result);
         let (&pad, rest) = op.operands.split_last().expect("loads have padding");
-        let (mut plan, param) = self.plan(op.operands[0], indices, &rest[1..], layout)?;
+        let (mut plan, param) = self.plan(op.operands[0], indices, &rest[1..], layout, Val::bool(true))?;
         let elem = self.view(param).dtype;
         let ty = register_type(elem);
         let pad = self.scalar(pad);
@@ -377,7 +378,7 @@ impl Lower<'_> {
     ) -> Result<(), Diagnostic> {
         let (&value, rest) = op.operands.split_last().expect("stores have a value");
         let layout = self.layout(value);
-        let (mut plan, param) = self.plan(op.operands[0], indices, &rest[1..], layout)?;
+        let (mut plan, param) = self.plan(op.operands[0], indices, &rest[1..], layout, Val::bool(true))?;
         let elem = self.view(param).dtype;
         let regs = self.get(value);
         if cache != Cache::Normal {
@@ -440,7 +441,23 @@ impl Lower<'_> {
         }
     }
 
+    /// The word that `chunk` are all parts of, in order.
+    fn whole_word(&self, chunk: &[Val]) -> Option<Val> {
+        let part = |v: &Val| match v.kind {
+            Kind::Register(register) => self.parts.get(&register).copied(),
+            _ => None,
+        };
+        let [low, high] = chunk else { return None };
+        let ((word, 0), (other, 1)) = (part(low)?, part(high)?) else {
+            return None;
+        };
+        (word == other).then_some(word)
+    }
+
     fn pack_word(&mut self, chunk: &[Val], elem: DType) -> Val {
+        if let Some(word) = self.whole_word(chunk) {
+            return word;
+        }
         // The same constant in all places, as padding is, is a constant.
         let uniform = chunk.iter().all(|v| *v == chunk[0]);
         if uniform && let Some(bits) = constant_bits(chunk[0]) {
@@ -495,7 +512,11 @@ impl Lower<'_> {
                         return self.b.icmp("ne", byte, Val::int(0, I8));
                     }
                     let part = self.b.resize(part, ty.as_int(), false);
-                    self.b.bitcast(part, ty)
+                    let part = self.b.bitcast(part, ty);
+                    if let (16, Kind::Register(register)) = (bits, part.kind) {
+                        self.parts.insert(register, (word, i % per));
+                    }
+                    part
                 }
             })
             .collect()

@@ -272,6 +272,8 @@ pub enum Effect {
     Memory,
     /// All threads of a warp or block execute it together.
     Convergent,
+    /// A function of its operands that all threads of a warp compute together.
+    Together,
 }
 
 impl Effect {
@@ -280,6 +282,7 @@ impl Effect {
             Effect::Pure => "nounwind willreturn memory(none)",
             Effect::Memory => "nounwind",
             Effect::Convergent => "convergent nounwind",
+            Effect::Together => "convergent nounwind willreturn memory(none)",
         }
     }
 }
@@ -711,6 +714,40 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// As [`Builder::call`], of a function that returns several values.
+    pub fn call_many(
+        &mut self,
+        results: &[Ty],
+        name: &str,
+        args: &[Val],
+        effect: Effect,
+    ) -> Vec<Val> {
+        if let [one] = results {
+            return vec![self.call(Some(*one), name, args, effect)];
+        }
+        let returned = structure(results);
+        let list = |f: &dyn Fn(&Val) -> String| args.iter().map(f).collect::<Vec<_>>().join(", ");
+        let types = list(&|v| v.ty.to_string());
+        self.declarations
+            .insert(format!("declare {returned} @{name}({types})"));
+        let operands = list(&|v| Typed(*v).to_string());
+        let attributes = effect.attributes();
+        let all = self.emit(
+            I1,
+            format_args!("call {returned} @{name}({operands}) {attributes}"),
+        );
+        self.parts(&returned, all, results)
+    }
+
+    /// The values in a structure of type `returned`.
+    fn parts(&mut self, returned: &str, all: Val, results: &[Ty]) -> Vec<Val> {
+        results
+            .iter()
+            .enumerate()
+            .map(|(i, &ty)| self.emit(ty, format_args!("extractvalue {returned} {all}, {i}")))
+            .collect()
+    }
+
     /// An intrinsic overloaded on its operands' type, which is also its result's.
     pub fn intrinsic(&mut self, name: &str, args: &[Val]) -> Val {
         let ty = args[0].ty;
@@ -730,10 +767,7 @@ impl<'a> Builder<'a> {
         let returned = match results {
             [] => "void".to_owned(),
             [one] => one.to_string(),
-            many => {
-                let list: Vec<String> = many.iter().map(Ty::to_string).collect();
-                format!("{{ {} }}", list.join(", "))
-            }
+            many => structure(many),
         };
         let operands = args
             .iter()
@@ -756,12 +790,7 @@ impl<'a> Builder<'a> {
             [one] => vec![self.emit(*one, format_args!("{call}"))],
             many => {
                 let all = self.emit(I1, format_args!("{call}"));
-                many.iter()
-                    .enumerate()
-                    .map(|(i, &ty)| {
-                        self.emit(ty, format_args!("extractvalue {returned} {all}, {i}"))
-                    })
-                    .collect()
+                self.parts(&returned, all, many)
             }
         }
     }
@@ -896,6 +925,12 @@ impl<'a> Builder<'a> {
         }
         out
     }
+}
+
+/// The type of several values together.
+fn structure(types: &[Ty]) -> String {
+    let list: Vec<String> = types.iter().map(Ty::to_string).collect();
+    format!("{{ {} }}", list.join(", "))
 }
 
 fn file_node(name: &str) -> String {

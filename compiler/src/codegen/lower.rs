@@ -47,11 +47,14 @@ pub struct Lower<'a> {
     values: HashMap<ValueId, Regs>,
     arguments: HashMap<Argument, Val>,
     formulas: HashMap<Formula, Val>,
-    axes: Vec<Val>,
+    /// The block's index on each axis.
+    pub axes: Vec<Val>,
     coordinates: HashMap<(Vec<Vec<u32>>, Vec<Vec<u32>>, usize), Rc<[Val]>>,
     owners: HashMap<u32, Val>,
     /// Shared bytes that some thread may still be reading: start and end.
     reading: Vec<(u32, u32)>,
+    /// Of a 16-bit register that is part of a word: the word, and which part of it.
+    pub parts: HashMap<u32, (Val, u32)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -93,6 +96,7 @@ pub fn lower<'a>(
         coordinates: HashMap::new(),
         owners: HashMap::new(),
         reading: Vec::new(),
+        parts: HashMap::new(),
     };
     let parameters = lower.parameters();
     lower.b.set_location(kernel.header.span);
@@ -107,8 +111,7 @@ pub fn lower<'a>(
         lower.b.go_to(place);
         thread
     };
-    lower.grid()?;
-    lower.region(role.body.root)?;
+    lower.blocks()?;
 
     let mut attributes = vec![format!("\"nvvm.reqntid\"=\"{threads},1,1\"")];
     if let Some(blocks) = kernel.header.schedule.blocks_per_sm {
@@ -118,9 +121,10 @@ pub fn lower<'a>(
         attributes.push(format!("\"nvvm.maxnreg\"=\"{registers}\""));
     }
     if kernel.shared_bytes > 0 {
-        lower
-            .b
-            .global("@shared = external addrspace(3) global [0 x i8], align 16");
+        let align = kernel.buffers.values().map(|b| b.align).fold(16, u32::max);
+        lower.b.global(&format!(
+            "@shared = external addrspace(3) global [0 x i8], align {align}"
+        ));
     }
     Ok(Lowered {
         text: lower.b.finish(entry, &parameters, &attributes.join(" ")),
@@ -335,38 +339,6 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// This block's index on each axis, from its number in the one-dimensional grid: fewer than 2³¹ blocks.
-    fn grid(&mut self) -> Result<(), Diagnostic> {
-        let place = self.b.go_to(Place::Prologue);
-        let axes = &self.kernel.header.axes;
-        let mut rest = self.b.call(
-            Some(I32),
-            "llvm.nvvm.read.ptx.sreg.ctaid.x",
-            &[],
-            Effect::Pure,
-        );
-        let mut indices = vec![Val::i64(0); axes.len()];
-        for (i, axis) in axes.iter().enumerate().rev() {
-            let index = if axis.extent.as_int() == Some(1) {
-                Val::i32(0)
-            } else if axes[..i].iter().all(|a| a.extent.as_int() == Some(1)) {
-                rest
-            } else {
-                let extent = self.formula(&axis.extent);
-                let extent = self.b.resize(extent, I32, false);
-                let quotient = self.b.binary("udiv", rest, extent);
-                let product = self.b.mul(quotient, extent);
-                let index = self.b.sub(rest, product);
-                rest = quotient;
-                index
-            };
-            indices[i] = self.b.cast("zext", index, I64);
-        }
-        self.axes = indices;
-        self.b.go_to(place);
-        Ok(())
-    }
-
     /// The part of each coordinate that the thread gives, in a layout.
     pub fn thread_coordinates(&mut self, layout: &Layout) -> Rc<[Val]> {
         let key = (layout.lane.clone(), layout.warp.clone(), layout.shape.len());
@@ -492,7 +464,7 @@ impl<'a> Lower<'a> {
         self.layout(value).map_or(1, |l| l.registers() as usize)
     }
 
-    fn region(&mut self, region: RegionId) -> Result<Vec<Val>, Diagnostic> {
+    pub fn region(&mut self, region: RegionId) -> Result<Vec<Val>, Diagnostic> {
         let body = self.body;
         for &op in &body.regions[region].ops {
             let operation = &body.ops[op];
@@ -506,10 +478,7 @@ impl<'a> Lower<'a> {
                         .flat_map(|&v| self.get(v).to_vec())
                         .collect());
                 }
-                OpKind::Tile(Tile::Return) => {
-                    self.b.return_void();
-                    return Ok(Vec::new());
-                }
+                OpKind::Tile(Tile::Return) => return Ok(Vec::new()),
                 _ => self.operation(op)?,
             }
         }
@@ -537,12 +506,22 @@ impl<'a> Lower<'a> {
             } => self.reduce(op, *kind, *axis, *scratch),
             OpKind::Convert { scratch } => self.convert(op, *scratch),
             OpKind::Barrier => self.barrier(),
-            OpKind::Dot { .. }
-            | OpKind::CopyAsync { .. }
-            | OpKind::CommitCopies
-            | OpKind::WaitCopies { .. }
-            | OpKind::WriteShared { .. }
-            | OpKind::ReadShared { .. } => Err(self.not_yet("a matrix product")),
+            OpKind::Dot { strategy } => self.dot(op, *strategy),
+            OpKind::CopyAsync {
+                channel,
+                tile,
+                indices,
+                width,
+            } => self.copy_async(op, *channel, *tile, indices, *width),
+            OpKind::CommitCopies => self.commit_copies(),
+            OpKind::WaitCopies { pending } => self.wait_copies(*pending),
+            OpKind::WriteShared { channel, tile } => self.write_shared(op, *channel, *tile),
+            OpKind::ReadShared {
+                channel,
+                tile,
+                offsets,
+                transposed,
+            } => self.read_shared(op, *channel, *tile, *offsets, *transposed),
             OpKind::Tile(kind) => match kind {
                 Tile::If => self.branch(id),
                 Tile::For { rev, .. } => self.counted_loop(id, *rev),

@@ -12,9 +12,12 @@ mod builder;
 mod convert;
 mod elementwise;
 mod float;
+mod grid;
 mod llvm;
 mod lower;
 mod math;
+mod matrix;
+mod memory;
 mod ptx_table;
 mod reduce;
 

@@ -131,6 +131,35 @@ pub fn store_shared(words: Words) -> Template {
     }
 }
 
+/// An asynchronous copy of `bytes` bytes. Operands: where to, where from, then how many bytes of the source are read, the
+/// rest being zeros, if `partial`, then the predicate if `predicated`.
+pub fn copy_async(
+    bytes: u32,
+    to: i64,
+    from: i64,
+    partial: bool,
+    predicated: bool,
+) -> Template {
+    let level = if bytes == 16 { "cg" } else { "ca" };
+    let (size, mut constraints) = match partial {
+        true => (", $2", "l,l,r".to_owned()),
+        false => ("", "l,l".to_owned()),
+    };
+    let mut guard = String::new();
+    if predicated {
+        guard = format!("@${} ", 2 + usize::from(partial));
+        constraints += ",b";
+    }
+    Template {
+        text: format!(
+            "{guard}cp.async.{level}.shared.global.L2::128B {}, {}, {bytes}{size};",
+            address(0, to),
+            address(1, from)
+        ),
+        constraints: constraints + ",~{memory}",
+    }
+}
+
 /// Two f32 (the upper one first) to the low two bytes of a word; `kind` is `e4m3x2` or `e5m2x2`.
 pub fn to_fp8(kind: &str) -> Template {
     Template {

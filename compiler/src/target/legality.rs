@@ -31,6 +31,16 @@ pub enum Instruction {
     CvtBf16,
     /// f32 pairs to e4m3 or e5m2 pairs, and those to f16 pairs.
     CvtFp8,
+    /// Matrices of 8 by 8 from shared memory.
+    LdMatrix,
+    /// Products of 16 by 8 by 8, of f16.
+    MmaF16K8,
+    /// Products of 16 by 8 by 16, of f16.
+    MmaF16K16,
+    /// Products of 16 by 8 by 16, of bf16.
+    MmaBf16K16,
+    /// Asynchronous copies of 4, 8 or 16 bytes, with the size of what the second-level cache fetches.
+    CpAsync,
     /// Eviction priorities of the first-level cache on loads and stores.
     EvictionPriority,
 }
@@ -59,6 +69,11 @@ static TABLE: &[Row] = &[
     Row { instruction: Instruction::CvtBf16,          spelling: "cvt.rn.bf16.f32",               targets: "nYYYYYYYYY", ptx: (7, 0) },
     Row { instruction: Instruction::CvtFp8,           spelling: "cvt.rn.satfinite.e4m3x2.f32",   targets: "nnnYYYYYYY", ptx: (8, 1) },
     Row { instruction: Instruction::EvictionPriority, spelling: "ld.global.L1::evict_first",     targets: "YYYYYYYYYY", ptx: (7, 4) },
+    Row { instruction: Instruction::LdMatrix,         spelling: "ldmatrix.sync.aligned.m8n8.x4.b16", targets: "YYYYYYYYYY", ptx: (6, 5) },
+    Row { instruction: Instruction::MmaF16K8,         spelling: "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", targets: "YYYYYYYYYY", ptx: (6, 5) },
+    Row { instruction: Instruction::MmaF16K16,        spelling: "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", targets: "nYYYYYYYYY", ptx: (7, 0) },
+    Row { instruction: Instruction::MmaBf16K16,       spelling: "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", targets: "nYYYYYYYYY", ptx: (7, 0) },
+    Row { instruction: Instruction::CpAsync,          spelling: "cp.async.cg.shared.global.L2::128B", targets: "nYYYYYYYYY", ptx: (7, 4) },
 ];
 
 /// The newest `.version` that a kernel may name, its target's own minimum apart.

@@ -1,0 +1,108 @@
+//! Asynchronous copies from views to the slots of channels.
+//!
+//! Neighbouring lanes copy neighbouring chunks of a row, as [`blocked`] lays them out. What lies outside the view is
+//! filled with zeros by copying no bytes of it.
+
+use crate::{
+    codegen::{
+        access::When,
+        builder::{Effect, Val},
+        lower::Lower,
+        ptx_table,
+    },
+    diagnostics::Diagnostic,
+    ir::{
+        Op,
+        role::{ChannelId, OpKind},
+        tile::Index,
+    },
+    layout::blocked,
+    target::legality::Instruction,
+};
+
+impl Lower<'_> {
+    pub fn copy_async(
+        &mut self,
+        op: &Op<OpKind>,
+        channel: ChannelId,
+        tile: u32,
+        indices: &[Index],
+        width: u32,
+    ) -> Result<(), Diagnostic> {
+        self.need(Instruction::CpAsync)?;
+        let [view, starts @ .., slot, live] = &op.operands[..] else {
+            unreachable!("the verifier counted the operands")
+        };
+        let shape = self.kernel.channels[channel].tiles[tile as usize].shape;
+        let warps = self.threads / crate::target::Target::WARP;
+        let layout = blocked(&shape, &[1, 0], width, warps);
+        let live = self.scalar(*live);
+        let (mut plan, _) = self.plan(*view, indices, starts, Some(&layout), live)?;
+        let mut shared = self.shared_plan(channel, tile, *slot, &layout);
+        let bytes = width * plan.element;
+        let owner = self.owner(Some(&layout));
+        let mut seen = Vec::new();
+        for first in (0..layout.registers()).step_by(width as usize) {
+            let at = layout.coordinate(first, 0, 0);
+            if !layout.contains(&at) || seen.contains(&at) {
+                continue;
+            }
+            let inside = self.thread_inside(&layout, &at);
+            let executes = self.b.and(inside, owner);
+            let (to, to_offset) = self.shared_place(&mut shared, [at[0], at[1]]);
+            let (from, from_offset) = self.address(&mut plan, &at);
+            let size = match self.when(&mut plan, &at) {
+                When::Always => None,
+                When::Never => Some(Val::i32(0)),
+                When::If(condition) => {
+                    let (all, none) = (Val::i32(bytes), Val::i32(0));
+                    Some(self.b.select(condition, all, none))
+                }
+            };
+            let guarded = !executes.is_true();
+            let template = ptx_table::copy_async(
+                bytes,
+                to_offset as i64,
+                from_offset,
+                size.is_some(),
+                guarded,
+            );
+            let mut args = vec![to, from];
+            args.extend(size);
+            if guarded {
+                args.push(executes);
+            }
+            self.b.asm(
+                &template.text,
+                &template.constraints,
+                &[],
+                &args,
+                Effect::Memory,
+            );
+            seen.push(at);
+        }
+        Ok(())
+    }
+
+    pub fn commit_copies(&mut self) -> Result<(), Diagnostic> {
+        self.need(Instruction::CpAsync)?;
+        self.b.call(
+            None,
+            "llvm.nvvm.cp.async.commit.group",
+            &[],
+            Effect::Memory,
+        );
+        Ok(())
+    }
+
+    pub fn wait_copies(&mut self, pending: u32) -> Result<(), Diagnostic> {
+        self.need(Instruction::CpAsync)?;
+        self.b.call(
+            None,
+            "llvm.nvvm.cp.async.wait.group",
+            &[Val::i32(pending)],
+            Effect::Memory,
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,4 @@
+//! Channels: what fills the slots of shared memory, and what reads them.
+
+mod cp_async;
+mod shared;

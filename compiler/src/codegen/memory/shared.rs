@@ -1,0 +1,344 @@
+//! Tiles in the slots of channels: addresses, stores from registers, and reads into fragments.
+//!
+//! The byte at which an element lies is linear over bits in its row and column, so it is a part that the thread gives,
+//! worked out once for each constant that swizzling XORs into it, plus a constant, plus where the slot begins. Fragments
+//! of 16-bit elements are read by `ldmatrix`, four matrices of 8 by 8 at a time where the layout has as many.
+
+use std::{collections::HashMap, rc::Rc};
+
+use tesserine_set::DType;
+
+use crate::{
+    codegen::{
+        builder::{Effect, I32, I64, Place, Val},
+        lower::Lower,
+    },
+    diagnostics::Diagnostic,
+    ir::{
+        Op, ValueId,
+        role::{ChannelId, OpKind, SharedTile},
+    },
+    layout::{Layout, scratch::shared_element, swizzle::CHUNK},
+    target::legality::Instruction,
+};
+
+/// Where one thread's elements of a tile lie in a slot.
+pub struct SharedPlan<'k> {
+    pub tile: &'k SharedTile,
+    /// Where the tile lies in slot 0.
+    start: u32,
+    /// Bytes from there to the slot.
+    slot: Val,
+    /// The row and the column that the thread gives.
+    thread: Rc<[Val]>,
+    /// Powers of two above them.
+    span: [u32; 2],
+    element: u32,
+    pointers: HashMap<u32, Val>,
+}
+
+impl<'a> Lower<'a> {
+    /// Plans accesses to tile `tile` of the slot that `slot` says, of threads that lie as in `threads`, whose
+    /// coordinates are rows and columns in shared memory.
+    pub fn shared_plan(
+        &mut self,
+        channel: ChannelId,
+        tile: u32,
+        slot: ValueId,
+        threads: &Layout,
+    ) -> SharedPlan<'a> {
+        let channel = &self.kernel.channels[channel];
+        let tile = &channel.tiles[tile as usize];
+        let slot = self.scalar(slot);
+        let slot = self.b.resize(slot, I32, true);
+        let slot = self.b.mul(slot, Val::i32(channel.slot_bytes()));
+        let slot = self.b.resize(slot, I64, false);
+        let start = self.kernel.buffers[channel.buffer].offset.unwrap_or(0) + tile.offset;
+        SharedPlan {
+            tile,
+            start,
+            slot,
+            thread: self.thread_coordinates(threads),
+            span: [0, 1].map(|d| (Lower::thread_reach(threads, d) + 1).next_power_of_two()),
+            element: shared_element(tile.elem),
+            pointers: HashMap::new(),
+        }
+    }
+
+    /// The pointer and the constant distance from it, in bytes, of the element at the thread's coordinate plus `at`.
+    pub fn shared_place(&mut self, plan: &mut SharedPlan<'_>, at: [u32; 2]) -> (Val, u32) {
+        let layout = plan.tile.layout;
+        let [row, column] = at;
+        let swizzled = layout.mask * CHUNK;
+        if row % plan.span[0] != 0 || column % plan.span[1] != 0 {
+            // The bits of both parts meet: nothing is known before the sum.
+            let row = self.b.add(plan.thread[0], Val::i32(row));
+            let column = self.b.add(plan.thread[1], Val::i32(column));
+            let bytes = self.shared_byte(plan, row, column);
+            let pointer = self.shared_pointer(bytes);
+            return (self.b.offset(pointer, plan.slot), 0);
+        }
+        let bytes = column * plan.element;
+        let turned = bytes ^ (layout.turn(row) * CHUNK);
+        let (turned, constant) = (turned & swizzled, bytes & !swizzled);
+        let pointer = match plan.pointers.get(&turned) {
+            Some(&pointer) => pointer,
+            None => {
+                let place = self.b.go_to(Place::Prologue);
+                let bytes = self.shared_byte(plan, plan.thread[0], plan.thread[1]);
+                let bytes = self.b.xor(bytes, Val::i32(turned));
+                let pointer = self.shared_pointer(bytes);
+                self.b.go_to(place);
+                let pointer = self.b.offset(pointer, plan.slot);
+                plan.pointers.insert(turned, pointer);
+                pointer
+            }
+        };
+        (pointer, constant + row * layout.pitch)
+    }
+
+    /// Where an element lies in slot 0, from the start of the block's shared memory. Tiles begin at multiples of what is
+    /// permuted, so that XOR reaches the permuted bits of the sum.
+    fn shared_byte(&mut self, plan: &SharedPlan<'_>, row: Val, column: Val) -> Val {
+        let layout = plan.tile.layout;
+        let turn = self.b.lshr(row, layout.shift);
+        let turn = self.b.and(turn, Val::i32(layout.mask));
+        let turn = self.b.mul(turn, Val::i32(CHUNK));
+        let bytes = self.b.mul(column, Val::i32(plan.element));
+        let bytes = self.b.xor(bytes, turn);
+        let above = self.b.mul(row, Val::i32(layout.pitch));
+        let sum = self.b.add(above, bytes);
+        self.b.add(sum, Val::i32(plan.start))
+    }
+
+    pub fn write_shared(
+        &mut self,
+        op: &Op<OpKind>,
+        channel: ChannelId,
+        tile: u32,
+    ) -> Result<(), Diagnostic> {
+        let [value, slot] = [op.operands[0], op.operands[1]];
+        let layout = self.layout(value).expect("tiles have layouts");
+        let elem = self.elem(value);
+        let regs = self.get(value);
+        let mut plan = self.shared_plan(channel, tile, slot, layout);
+        let owner = self.owner(Some(layout));
+        let width = layout.neighbours().min(CHUNK / plan.element);
+        let mut seen = Vec::new();
+        for first in (0..layout.registers()).step_by(width as usize) {
+            let at = layout.coordinate(first, 0, 0);
+            if !layout.contains(&at) || seen.contains(&at) {
+                continue;
+            }
+            let inside = self.thread_inside(layout, &at);
+            let condition = self.b.and(inside, owner);
+            let (pointer, constant) = self.shared_place(&mut plan, [at[0], at[1]]);
+            let pointer = self.b.offset(pointer, Val::i64(constant as i64));
+            let words = self.pack(&regs[first as usize..(first + width) as usize], elem);
+            self.store_shared(pointer, &words, width * plan.element, condition);
+            seen.push(at);
+        }
+        Ok(())
+    }
+
+    /// Whether the thread's coordinate plus `at` lies in the shape, not in the padding.
+    pub fn thread_inside(&mut self, layout: &Layout, at: &[u32]) -> Val {
+        let mut inside = Val::bool(true);
+        for (d, &c) in at.iter().enumerate() {
+            let (extent, reach) = (layout.shape[d], Lower::thread_reach(layout, d));
+            if c + reach >= extent {
+                let base = self.thread_coordinates(layout)[d];
+                let below = self
+                    .b
+                    .icmp("ult", base, Val::i32(extent.saturating_sub(c)));
+                inside = self.b.and(inside, below);
+            }
+        }
+        inside
+    }
+
+    pub fn read_shared(
+        &mut self,
+        op: &Op<OpKind>,
+        channel: ChannelId,
+        tile: u32,
+        offsets: [u32; 2],
+        transposed: bool,
+    ) -> Result<(), Diagnostic> {
+        let result = op.results[0];
+        let elem = self.elem(result);
+        let layout = self.layout(result).expect("tiles have layouts");
+        let read = Read {
+            layout,
+            offsets,
+            transposed,
+        };
+        let regs = match Matrices::of(&read, elem) {
+            Some(matrices) => self.read_matrices(op, channel, tile, &read, &matrices)?,
+            None => self.read_elements(op, channel, tile, &read),
+        };
+        let buffer = self.kernel.channels[channel].buffer;
+        let buffer = &self.kernel.buffers[buffer];
+        self.note_shared_read(buffer.offset.unwrap_or(0), buffer.bytes);
+        self.set(result, regs);
+        Ok(())
+    }
+
+    fn read_matrices(
+        &mut self,
+        op: &Op<OpKind>,
+        channel: ChannelId,
+        tile: u32,
+        read: &Read<'_>,
+        matrices: &Matrices,
+    ) -> Result<Vec<Val>, Diagnostic> {
+        self.need(Instruction::LdMatrix)?;
+        let elem = self.elem(op.results[0]);
+        let mut plan = self.shared_plan(channel, tile, op.operands[0], &matrices.threads);
+        let count = matrices.count;
+        let name = format!(
+            "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{}.b16.p3",
+            if matrices.turned { ".trans" } else { "" }
+        );
+        let mut regs = Vec::with_capacity(read.layout.registers() as usize);
+        for first in (0..read.layout.registers()).step_by(2 * count) {
+            let at = read.at(first);
+            let words = if plan.outside(at) {
+                vec![Val::i32(0); count]
+            } else {
+                let (pointer, constant) = self.shared_place(&mut plan, at);
+                let pointer = self.b.offset(pointer, Val::i64(constant as i64));
+                self.b
+                    .call_many(&vec![I32; count], &name, &[pointer], Effect::Convergent)
+            };
+            regs.extend(self.unpack(&words, elem, 2 * count as u32));
+        }
+        Ok(regs)
+    }
+
+    fn read_elements(
+        &mut self,
+        op: &Op<OpKind>,
+        channel: ChannelId,
+        tile: u32,
+        read: &Read<'_>,
+    ) -> Vec<Val> {
+        let elem = self.elem(op.results[0]);
+        let layout = read.layout;
+        let threads = Layout {
+            lane: layout.lane.iter().map(|v| read.in_memory(v)).collect(),
+            warp: layout.warp.iter().map(|v| read.in_memory(v)).collect(),
+            ..layout.clone()
+        };
+        let mut plan = self.shared_plan(channel, tile, op.operands[0], &threads);
+        let neighbours = layout.contiguous(if read.transposed { 0 } else { 1 });
+        let aligned = 1 << read.offsets[1].trailing_zeros().min(4);
+        let width = neighbours.min(CHUNK / plan.element).min(aligned);
+        let mut regs: Vec<Val> = Vec::with_capacity(layout.registers() as usize);
+        let mut seen: HashMap<[u32; 2], usize> = HashMap::new();
+        for first in (0..layout.registers()).step_by(width as usize) {
+            let at = read.at(first);
+            if let Some(&same) = seen.get(&at) {
+                regs.extend_from_within(same..same + width as usize);
+                continue;
+            }
+            seen.insert(at, regs.len());
+            let bytes = width * plan.element;
+            let words = if plan.outside(at) {
+                vec![Val::i32(0); bytes.div_ceil(4) as usize]
+            } else {
+                let (pointer, constant) = self.shared_place(&mut plan, at);
+                let pointer = self.b.offset(pointer, Val::i64(constant as i64));
+                self.load_shared(pointer, bytes)
+            };
+            regs.extend(self.unpack(&words, elem, width));
+        }
+        regs
+    }
+}
+
+impl SharedPlan<'_> {
+    /// Whether even the first thread is beyond the tile's bytes: what it would read is padding.
+    fn outside(&self, at: [u32; 2]) -> bool {
+        at[0] >= self.tile.layout.rows || at[1] * self.element >= self.tile.layout.pitch
+    }
+}
+
+/// Which part of a tile is read, and how it lies among the threads.
+struct Read<'l> {
+    layout: &'l Layout,
+    offsets: [u32; 2],
+    transposed: bool,
+}
+
+impl Read<'_> {
+    /// A coordinate or basis vector of the result as row and column in memory.
+    fn in_memory(&self, v: &[u32]) -> Vec<u32> {
+        match self.transposed {
+            true => vec![v[1], v[0]],
+            false => v.to_vec(),
+        }
+    }
+
+    /// Row and column in memory of what the register holds for lane 0 of warp 0.
+    fn at(&self, register: u32) -> [u32; 2] {
+        let at = self.in_memory(&self.layout.coordinate(register, 0, 0));
+        [self.offsets[0] + at[0], self.offsets[1] + at[1]]
+    }
+}
+
+/// How `ldmatrix` reads a fragment.
+struct Matrices {
+    /// Matrices at once: 1, 2 or 4.
+    count: usize,
+    /// Each lane gets elements of a column, not of a row.
+    turned: bool,
+    /// Which row of which matrix each lane points to.
+    threads: Layout,
+}
+
+impl Matrices {
+    /// `None` if the layout is no fragment of 8 by 8 matrices whose rows are chunks.
+    fn of(read: &Read<'_>, elem: DType) -> Option<Matrices> {
+        let layout = read.layout;
+        if elem.bits() != 16 || layout.shape.len() != 2 || !read.offsets[1].is_multiple_of(8) {
+            return None;
+        }
+        let turn = |basis: &[Vec<u32>]| -> Vec<Vec<u32>> {
+            basis.iter().map(|v| read.in_memory(v)).collect()
+        };
+        let (register, lane, warp) = (
+            turn(&layout.register),
+            turn(&layout.lane),
+            turn(&layout.warp),
+        );
+        let (pair, outer) = register.split_first()?;
+        let within = std::iter::once(pair).chain(&lane);
+        let turned = if within.clone().eq(&[[0, 1], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0]]) {
+            false
+        } else if within.eq(&[[1, 0], [2, 0], [4, 0], [0, 1], [0, 2], [0, 4]]) {
+            true
+        } else {
+            return None;
+        };
+        let mut others = outer.iter().chain(&warp).flatten();
+        if !others.all(|c| c.is_multiple_of(8)) {
+            return None;
+        }
+        let bits = outer.len().min(2);
+        let mut lane = vec![vec![1, 0], vec![2, 0], vec![4, 0]];
+        lane.extend_from_slice(&outer[..bits]);
+        lane.resize(5, vec![0, 0]);
+        Some(Matrices {
+            count: 1 << bits,
+            turned,
+            threads: Layout {
+                shape: layout.shape.clone(),
+                register: Vec::new(),
+                lane,
+                warp,
+                repeat: vec![1, 1],
+            },
+        })
+    }
+}
