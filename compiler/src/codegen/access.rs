@@ -279,7 +279,8 @@ impl Lower<'_> {
         let result = op.results[0];
         let layout = self.layout(result);
         let (&pad, rest) = op.operands.split_last().expect("loads have padding");
-        let (mut plan, param) = self.plan(op.operands[0], indices, &rest[1..], layout, Val::bool(true))?;
+        let (mut plan, param) =
+            self.plan(op.operands[0], indices, &rest[1..], layout, Val::bool(true))?;
         let elem = self.view(param).dtype;
         let ty = register_type(elem);
         let pad = self.scalar(pad);
@@ -378,7 +379,8 @@ impl Lower<'_> {
     ) -> Result<(), Diagnostic> {
         let (&value, rest) = op.operands.split_last().expect("stores have a value");
         let layout = self.layout(value);
-        let (mut plan, param) = self.plan(op.operands[0], indices, &rest[1..], layout, Val::bool(true))?;
+        let (mut plan, param) =
+            self.plan(op.operands[0], indices, &rest[1..], layout, Val::bool(true))?;
         let elem = self.view(param).dtype;
         let regs = self.get(value);
         if cache != Cache::Normal {

@@ -133,13 +133,7 @@ pub fn store_shared(words: Words) -> Template {
 
 /// An asynchronous copy of `bytes` bytes. Operands: where to, where from, then how many bytes of the source are read, the
 /// rest being zeros, if `partial`, then the predicate if `predicated`.
-pub fn copy_async(
-    bytes: u32,
-    to: i64,
-    from: i64,
-    partial: bool,
-    predicated: bool,
-) -> Template {
+pub fn copy_async(bytes: u32, to: i64, from: i64, partial: bool, predicated: bool) -> Template {
     let level = if bytes == 16 { "cg" } else { "ca" };
     let (size, mut constraints) = match partial {
         true => (", $2", "l,l,r".to_owned()),

@@ -1,10 +1,12 @@
 //! Products by multiplications and additions in f32 (or f64): what targets without a fitting instruction do.
 
+use std::collections::HashMap;
+
 use tesserine_set::DType;
 
 use super::{Places, coordinates};
 use crate::{
-    codegen::lower::Lower,
+    codegen::{builder::Val, lower::Lower},
     diagnostics::Diagnostic,
     ir::{Op, role::OpKind},
 };
@@ -18,20 +20,29 @@ impl Lower<'_> {
         }
         let layouts = [a, b, acc].map(|v| self.layout(v).expect("tiles have layouts"));
         let [in_a, in_b] = [layouts[0], layouts[1]].map(Places::of);
-        let mut operands = Vec::new();
-        for value in [a, b] {
-            let regs = self.get(value);
-            let elem = self.elem(value);
-            operands.push(self.cast_all(&regs, elem, sum)?);
-        }
+        let operands = [a, b].map(|v| (self.get(v), self.elem(v)));
         let mut sums = self.get(acc).to_vec();
         let depth = layouts[0].shape[1];
         let results = coordinates(layouts[2]);
         for k in 0..depth {
+            // Widened for one step of K only, since the wide values take twice the registers.
+            let mut wide: [HashMap<usize, Val>; 2] = [HashMap::new(), HashMap::new()];
             for (i, &(row, column)) in results.iter().enumerate() {
-                let left = operands[0][in_a.at(row, k)];
-                let right = operands[1][in_b.at(k, column)];
-                sums[i] = self.fma(left, right, sums[i], sum)?;
+                let places = [in_a.at(row, k), in_b.at(k, column)];
+                let mut factors = [sums[i]; 2];
+                for side in 0..2 {
+                    let (regs, elem) = &operands[side];
+                    factors[side] = match wide[side].get(&places[side]) {
+                        Some(&value) => value,
+                        None => {
+                            let narrow = regs[places[side]];
+                            let value = self.cast_all(&[narrow], *elem, sum)?[0];
+                            wide[side].insert(places[side], value);
+                            value
+                        }
+                    };
+                }
+                sums[i] = self.fma(factors[0], factors[1], sums[i], sum)?;
             }
         }
         self.set(op.results[0], sums);

@@ -72,8 +72,8 @@ impl Lower<'_> {
                     let second = in_b.at(k + step + 1, column);
                     words.push(self.pair(right[first], right[second], elem));
                 }
-                let at = [(0, 0), (0, 1), (8, 0), (8, 1)]
-                    .map(|(r, c)| in_acc.at(row + r, column + c));
+                let at =
+                    [(0, 0), (0, 1), (8, 0), (8, 1)].map(|(r, c)| in_acc.at(row + r, column + c));
                 words.extend(at.map(|i| sums[i]));
                 let results = self.b.call_many(&[F32; 4], name, &words, Effect::Together);
                 for (i, result) in at.into_iter().zip(results) {

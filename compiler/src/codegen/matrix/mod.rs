@@ -38,9 +38,7 @@ impl Places {
         let mut registers = HashMap::new();
         for register in 0..layout.registers() {
             let at = layout.coordinate(register, 0, 0);
-            registers
-                .entry((at[0], at[1]))
-                .or_insert(register as usize);
+            registers.entry((at[0], at[1])).or_insert(register as usize);
         }
         Places { registers }
     }

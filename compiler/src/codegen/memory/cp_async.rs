@@ -86,12 +86,8 @@ impl Lower<'_> {
 
     pub fn commit_copies(&mut self) -> Result<(), Diagnostic> {
         self.need(Instruction::CpAsync)?;
-        self.b.call(
-            None,
-            "llvm.nvvm.cp.async.commit.group",
-            &[],
-            Effect::Memory,
-        );
+        self.b
+            .call(None, "llvm.nvvm.cp.async.commit.group", &[], Effect::Memory);
         Ok(())
     }
 

@@ -148,9 +148,7 @@ impl<'a> Lower<'a> {
             let (extent, reach) = (layout.shape[d], Lower::thread_reach(layout, d));
             if c + reach >= extent {
                 let base = self.thread_coordinates(layout)[d];
-                let below = self
-                    .b
-                    .icmp("ult", base, Val::i32(extent.saturating_sub(c)));
+                let below = self.b.icmp("ult", base, Val::i32(extent.saturating_sub(c)));
                 inside = self.b.and(inside, below);
             }
         }
@@ -314,7 +312,10 @@ impl Matrices {
         );
         let (pair, outer) = register.split_first()?;
         let within = std::iter::once(pair).chain(&lane);
-        let turned = if within.clone().eq(&[[0, 1], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0]]) {
+        let turned = if within
+            .clone()
+            .eq(&[[0, 1], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0]])
+        {
             false
         } else if within.eq(&[[1, 0], [2, 0], [4, 0], [0, 1], [0, 2], [0, 4]]) {
             true
