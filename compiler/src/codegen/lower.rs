@@ -114,7 +114,9 @@ pub fn lower<'a>(
     lower.blocks()?;
 
     let mut attributes = vec![format!("\"nvvm.reqntid\"=\"{threads},1,1\"")];
-    if let Some(blocks) = kernel.header.schedule.blocks_per_sm {
+    // Products want registers more than blocks beside them: told nothing, `ptxas` may prefer to spill a few.
+    let alone = (!kernel.channels.is_empty()).then_some(1);
+    if let Some(blocks) = kernel.header.schedule.blocks_per_sm.or(alone) {
         attributes.push(format!("\"nvvm.minctasm\"=\"{blocks}\""));
     }
     if let Some(registers) = kernel.header.schedule.max_regs {

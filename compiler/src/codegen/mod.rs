@@ -57,13 +57,6 @@ pub fn compile(
     target: Target,
     sources: &SourceMap,
 ) -> Result<Module, Diagnostics> {
-    if kernel.header.persistent {
-        return Err(one(Diagnostic::error(
-            codes::E0010,
-            kernel.header.span,
-            "a persistent grid: parsed, but not yet compiled",
-        )));
-    }
     let entry = entry_name(&kernel.header.name, &kernel.header.facts);
     let lowered = lower::lower(kernel, target, sources, &entry).map_err(one)?;
     let (llvm_ir, ptx) =
