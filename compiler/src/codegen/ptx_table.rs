@@ -116,6 +116,20 @@ pub fn store(words: Words, offset: i64, predicated: bool, cache: Cache) -> Templ
     }
 }
 
+/// A load from shared memory. Operand: the address.
+pub fn load_shared(words: Words, offset: i64) -> Template {
+    let n = words.count;
+    Template {
+        text: format!(
+            "ld.shared.{} {}, {};",
+            words.spelling,
+            registers(0, n),
+            address(n, offset)
+        ),
+        constraints: format!("{}l,~{{memory}}", "=r,".repeat(n)),
+    }
+}
+
 /// A store to shared memory under a predicate. Operands: the address, the words, the predicate.
 pub fn store_shared(words: Words) -> Template {
     let n = words.count;

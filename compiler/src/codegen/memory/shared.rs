@@ -12,6 +12,7 @@ use crate::{
     codegen::{
         builder::{Effect, I32, I64, Place, Val},
         lower::Lower,
+        ptx_table,
     },
     diagnostics::Diagnostic,
     ir::{
@@ -31,8 +32,8 @@ pub struct SharedPlan<'k> {
     slot: Val,
     /// The row and the column that the thread gives.
     thread: Rc<[Val]>,
-    /// Powers of two above them.
-    span: [u32; 2],
+    /// Which of their bits are ever set.
+    reach: [u32; 2],
     element: u32,
     pointers: HashMap<u32, Val>,
 }
@@ -59,7 +60,7 @@ impl<'a> Lower<'a> {
             start,
             slot,
             thread: self.thread_coordinates(threads),
-            span: [0, 1].map(|d| (Lower::thread_reach(threads, d) + 1).next_power_of_two()),
+            reach: [0, 1].map(|d| Lower::thread_reach(threads, d)),
             element: shared_element(tile.elem),
             pointers: HashMap::new(),
         }
@@ -70,7 +71,7 @@ impl<'a> Lower<'a> {
         let layout = plan.tile.layout;
         let [row, column] = at;
         let swizzled = layout.mask * CHUNK;
-        if row % plan.span[0] != 0 || column % plan.span[1] != 0 {
+        if row & plan.reach[0] != 0 || column & plan.reach[1] != 0 {
             // The bits of both parts meet: nothing is known before the sum.
             let row = self.b.add(plan.thread[0], Val::i32(row));
             let column = self.b.add(plan.thread[1], Val::i32(column));
@@ -245,9 +246,17 @@ impl<'a> Lower<'a> {
             let words = if plan.outside(at) {
                 vec![Val::i32(0); bytes.div_ceil(4) as usize]
             } else {
+                // In PTX, since LLVM would join loads of several steps of K, and hold all that they bring.
                 let (pointer, constant) = self.shared_place(&mut plan, at);
-                let pointer = self.b.offset(pointer, Val::i64(constant as i64));
-                self.load_shared(pointer, bytes)
+                let words = ptx_table::words(bytes);
+                let template = ptx_table::load_shared(words, constant as i64);
+                self.b.asm(
+                    &template.text,
+                    &template.constraints,
+                    &vec![I32; words.count],
+                    &[pointer],
+                    Effect::Memory,
+                )
             };
             regs.extend(self.unpack(&words, elem, width));
         }
