@@ -40,7 +40,10 @@ fn the_kernel_library_instantiates() {
             for target in [Target::ALL[0], Target::ALL[4]] {
                 match session.instantiate(module, instance, target) {
                     Ok(made) => {
-                        assert!(made.bodies.len() >= 2, "{instance}: specialised and general");
+                        assert!(
+                            made.bodies.len() >= 2,
+                            "{instance}: specialised and general"
+                        );
                         assert!(!made.bodies[0].header.facts.is_empty());
                         assert!(made.bodies[made.bodies.len() - 1].header.facts.is_empty());
                         for body in &made.bodies {

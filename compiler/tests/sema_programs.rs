@@ -521,3 +521,47 @@ fn sessions_serve_several_threads() {
     });
     assert!(texts.iter().all(|t| *t == texts[0]));
 }
+
+#[test]
+fn loops_are_left_early() {
+    // The first element above 2.5, and where it is.
+    let body = "let mut at = -1;
+        let mut seen = 0;
+        for j in 0..8 {
+            seen += 1;
+            if x[j] > 2.5 { at = j; break; }
+            seen += 10;
+        }
+        y[..] = zeros<f32>[8] + ((at * 100 + seen) as f32);";
+    assert_eq!(eight(body, RAMP), vec![334.0; 8]);
+    // None is.
+    assert_eq!(eight(body, [0.0; 8]), vec![-100.0 + 88.0; 8]);
+    // From the end, in steps; and only some are counted.
+    let body = "let mut sum = 0;
+        for j in 0..8 rev step 3 { if x[j] < 1.0 { break; } sum = sum * 10 + j; }
+        for j in 0..8 {
+            if j % 2 == 1 { continue; }
+            if x[j] > 5.5 { break; }
+            sum = sum * 10 + j;
+        }
+        let mut n = 0;
+        while true { if n * n > 30 { break; } n += 1; }
+        for const c in 0..8 { if const c == 2 { continue; } if const c == 4 { break; } sum = sum * 10 + c; }
+        y[..] = zeros<f32>[8] + (sum as f32) + (n as f32) * 0.125;";
+    assert_eq!(
+        eight(body, RAMP),
+        vec![63_024_013.0 + 0.75; 8]
+            .iter()
+            .map(|v| f64::from(*v as f32))
+            .collect::<Vec<_>>()
+    );
+    // A break leaves the parts that follow, and the innermost loop only.
+    let body = "let mut s = 0;
+        for (j, part) in 0..3..6..8 {
+            for k in 0..4 { if k == 2 { break; } s += 1; }
+            if part == 1 && x[j] > 3.5 { s += 1000; break; }
+            s += 100;
+        }
+        y[..] = zeros<f32>[8] + (s as f32);";
+    assert_eq!(eight(body, RAMP), vec![5.0 * 2.0 + 4.0 * 100.0 + 1000.0; 8]);
+}

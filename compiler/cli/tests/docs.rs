@@ -67,7 +67,14 @@ fn the_commands_of_the_readme_work() {
 #[test]
 fn the_files_that_pages_name_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let folders = ["compiler/", "runtime/", "kernels-dsl/", "stdlib/", "tests/", "docs/"];
+    let folders = [
+        "compiler/",
+        "runtime/",
+        "kernels-dsl/",
+        "stdlib/",
+        "tests/",
+        "docs/",
+    ];
     let mut found = 0;
     for page in [
         "README.md",

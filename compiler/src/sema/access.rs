@@ -470,13 +470,14 @@ impl<'a> Evaluator<'a> {
                     }
                 }
             };
-            if start < 0 || len < 1 || start + len > extent() {
+            let end = start.saturating_add(len);
+            if start < 0 || len < 1 || end > extent() {
                 return self.error(
                     codes::E0207,
                     index.span,
                     format!(
                         "the range {start}..{} is not within axis {axis}, which has {}",
-                        start + len,
+                        end,
                         extent()
                     ),
                 );

@@ -7,7 +7,7 @@ use super::{
     Eval,
     access::count,
     builtins::METHODS,
-    eval::{Evaluator, Frame, Shape},
+    eval::{Evaluator, Frame, Shape, Tail},
     value::{FnValue, StructValue, TypeValue, Value, VariantType, VariantValue},
 };
 use crate::{
@@ -374,11 +374,13 @@ impl<'a> Evaluator<'a> {
         frame.function = Some(key);
         self.frames.push(frame);
         self.calls.push((span, name.clone()));
-        let tail = std::mem::replace(&mut self.tail, false);
+        let tail = std::mem::replace(&mut self.tail, Tail::Nothing);
+        let loops = std::mem::take(&mut self.loops);
         let outer = self.returned.take();
         let result = self.nested(span, |this| this.call_body(&function, placed, span));
         self.returned = outer;
         self.tail = tail;
+        self.loops = loops;
         self.calls.pop();
         self.frames.pop();
         result
@@ -426,7 +428,7 @@ impl<'a> Evaluator<'a> {
         }
         let result = match &item.body {
             ast::FnBody::Block(block) => {
-                self.tail = true;
+                self.tail = Tail::Function;
                 let value = self.block(block)?;
                 self.returned.take().unwrap_or(value)
             }

@@ -81,8 +81,12 @@ pub(crate) struct Evaluator<'a> {
     pub calls: Vec<(Span, String)>,
     /// What `return` gave, until its function takes it.
     pub returned: Option<Value<'a>>,
-    /// Whether the block about to be walked ends its function.
-    pub tail: bool,
+    /// What the block about to be walked ends.
+    pub tail: Tail,
+    /// That `break` or `continue` was met, until its loop takes it.
+    pub left: Option<Left>,
+    /// The loops being walked in this function: whether each is written out.
+    pub loops: Vec<bool>,
     steps: u64,
     errors: u32,
     depth: u32,
@@ -90,6 +94,22 @@ pub(crate) struct Evaluator<'a> {
     pub beyond: Vec<Module>,
     /// Constants whose values are being evaluated.
     pub evaluating: Vec<*const ast::Const>,
+}
+
+/// What the end of a block is also the end of: what can be left from there early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tail {
+    Nothing,
+    Function,
+    /// One iteration of a loop that runs.
+    Loop,
+}
+
+/// How an iteration was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Break,
+    Continue,
 }
 
 /// What an elementwise operation sees in an operand.
@@ -117,7 +137,9 @@ impl<'a> Evaluator<'a> {
             frames: vec![Frame::new(module)],
             calls: Vec::new(),
             returned: None,
-            tail: false,
+            tail: Tail::Nothing,
+            left: None,
+            loops: Vec::new(),
             steps: 0,
             errors: 0,
             depth: 0,

@@ -14,7 +14,7 @@ use tesserine_set::{
 use super::{
     Eval, Told,
     call::{CArgument, bare, list},
-    eval::{Binding, Evaluator, Frame, find_interface},
+    eval::{Binding, Evaluator, Frame, Tail, find_interface},
     modules::{Def, Module, Program, nearest},
     races,
     value::{Symbol, TypeValue, Value, VariantType, VariantValue, ViewValue},
@@ -422,7 +422,7 @@ impl<'a> Maker<'_, 'a> {
 
         self.ev.frame().module = self.source_module;
         let ev = &mut *self.ev;
-        ev.tail = true;
+        ev.tail = Tail::Function;
         let value = ev.block(&self.source.body)?;
         let value = ev.returned.take().unwrap_or(value);
         if !matches!(value, Value::Unit) {

@@ -363,7 +363,9 @@ impl Checker<'_> {
                 for (&term, &c) in &difference.terms {
                     let term = &self.terms[term as usize];
                     match term.grid {
-                        Some(axis) if c.abs() == 1 && grid.is_none() => grid = Some((axis, c)),
+                        Some(axis) if c.unsigned_abs() == 1 && grid.is_none() => {
+                            grid = Some((axis, c))
+                        }
                         _ if term.axes == 0 && term.fixed => {}
                         _ => return,
                     }
@@ -627,10 +629,12 @@ impl Checker<'_> {
         let index = header.axes.iter().position(|a| a.name == axis).unwrap_or(0) as u32;
         for (start, extent) in access.dims.iter().flatten() {
             for (&term, &c) in &start.terms {
-                if self.terms[term as usize].grid == Some(index) && c.abs() < *extent {
+                if self.terms[term as usize].grid == Some(index)
+                    && c.unsigned_abs() < extent.unsigned_abs()
+                {
                     diagnostic = diagnostic.note(format!(
                         "its starts are {} apart from one `{axis}` to the next, and the slice has {extent} elements",
-                        c.abs()
+                        c.unsigned_abs()
                     ));
                 }
             }

@@ -7,18 +7,23 @@ use tesserine_set::DType;
 use super::{
     Eval, Told,
     access::Slice,
-    eval::{Evaluator, Shape, cast_help, describe_type},
+    eval::{Binding, Evaluator, Left, Shape, Tail, cast_help, describe_type},
     value::{StructValue, Value, VariantValue},
 };
 use crate::{
     diagnostics::{Diagnostic, codes},
     ir::{
         RegionId, ValueId,
-        tile::{BinaryOp, Cache, Type},
+        tile::{BinaryOp, Cache, CompareOp, Type, UnaryOp},
     },
     span::Span,
     syntax::ast::{self, ExprKind, StmtKind},
 };
+
+/// The variable that says whether a loop was broken off. No name of a program is a keyword.
+const BREAK: &str = "break";
+/// The variable that holds the index of a loop that can be broken off.
+const INDEX: &str = "for";
 
 /// Iterations of a `for const`.
 const MAX_UNROLL: i64 = 1 << 16;
@@ -47,21 +52,18 @@ impl<'a> Evaluator<'a> {
         stmts: &'a [ast::Stmt],
         value: Option<&'a ast::Expr>,
     ) -> Eval<Value<'a>> {
-        // Only what ends the function's body can end it early.
-        let tail = std::mem::replace(&mut self.tail, false);
+        // Only what ends a function or an iteration can end it early.
+        let tail = std::mem::replace(&mut self.tail, Tail::Nothing);
         let mut told = None;
         for (i, stmt) in stmts.iter().enumerate() {
             let last = i + 1 == stmts.len() && value.is_none();
             let result = match &stmt.kind {
                 StmtKind::If(branch)
-                    if tail
-                        && !branch.constant
-                        && branch.els.is_none()
-                        && returns(&branch.then) =>
+                    if !branch.constant && branch.els.is_none() && leaves(&branch.then, tail) =>
                 {
-                    self.tail = true;
+                    self.tail = tail;
                     let rest = Arm::Rest(&stmts[i + 1..], value);
-                    let result = self.early_return(branch, rest);
+                    let result = self.early_exit(branch, rest);
                     return match told {
                         Some(told) => Err(told),
                         None => result,
@@ -80,7 +82,7 @@ impl<'a> Evaluator<'a> {
             if let Err(t) = result {
                 told = Some(t);
             }
-            if self.returned.is_some() {
+            if self.returned.is_some() || self.left.is_some() {
                 return told.map_or(Ok(Value::Unit), Err);
             }
         }
@@ -139,8 +141,8 @@ impl<'a> Evaluator<'a> {
             StmtKind::If(branch) => self.branch(branch, false).map(|_| ()),
             StmtKind::For(loop_) => self.for_loop(loop_, span),
             StmtKind::While { cond, body } => self.while_loop(cond, body, span),
-            StmtKind::Break => self.not_yet(span, "`break`"),
-            StmtKind::Continue => self.not_yet(span, "`continue`"),
+            StmtKind::Break => self.leave(Left::Break, span),
+            StmtKind::Continue => self.leave(Left::Continue, span),
             StmtKind::Return(value) => {
                 let value = match value {
                     Some(value) => self.expr(value)?,
@@ -161,6 +163,26 @@ impl<'a> Evaluator<'a> {
             StmtKind::Roles(_) => self.not_yet(span, "roles"),
             StmtKind::Error => Err(Told),
         }
+    }
+
+    /// `break` or `continue`.
+    fn leave(&mut self, left: Left, span: Span) -> Eval<()> {
+        let Some(&constant) = self.loops.last() else {
+            let word = if left == Left::Break {
+                "break"
+            } else {
+                "continue"
+            };
+            return self.error(codes::E0108, span, format!("`{word}` stands in no loop"));
+        };
+        if left == Left::Break
+            && !constant
+            && let Some(slot) = self.local_mut(BREAK)
+        {
+            slot.value = Value::Bool(true);
+        }
+        self.left = Some(left);
+        Ok(())
     }
 
     fn assert(&mut self, constant: bool, args: &'a [ast::Arg], span: Span) -> Eval<()> {
@@ -648,9 +670,9 @@ impl<'a> Evaluator<'a> {
         Ok(value)
     }
 
-    /// `if … { …; return …; }` and what follows it.
-    fn early_return(&mut self, branch: &'a ast::If, rest: Arm<'a>) -> Eval<Value<'a>> {
-        let tail = std::mem::replace(&mut self.tail, false);
+    /// `if … { …; return …; }`, or `break` or `continue` so, and what follows it.
+    fn early_exit(&mut self, branch: &'a ast::If, rest: Arm<'a>) -> Eval<Value<'a>> {
+        let tail = std::mem::replace(&mut self.tail, Tail::Nothing);
         let cond = self.expr(&branch.cond)?;
         self.bool_scalar((&cond, branch.cond.span), "the condition of an `if`")?;
         self.tail = tail;
@@ -664,7 +686,7 @@ impl<'a> Evaluator<'a> {
     }
 
     fn branch(&mut self, branch: &'a ast::If, valued: bool) -> Eval<Value<'a>> {
-        let tail = std::mem::replace(&mut self.tail, false);
+        let tail = std::mem::replace(&mut self.tail, Tail::Nothing);
         let cond = self.expr(&branch.cond)?;
         let at = branch.cond.span;
         self.bool_scalar((&cond, at), "the condition of an `if`")?;
@@ -725,7 +747,7 @@ impl<'a> Evaluator<'a> {
         valued: bool,
         span: Span,
     ) -> Eval<Value<'a>> {
-        let tail = std::mem::replace(&mut self.tail, false);
+        let tail = std::mem::replace(&mut self.tail, Tail::Nothing);
         let cond = self.materialise(cond, span)?;
         let mut names = Vec::new();
         scan_arm(then, &mut names);
@@ -740,13 +762,20 @@ impl<'a> Evaluator<'a> {
             let result = self.in_region(region, |this| this.arm(arm));
             let result = match self.returned.take() {
                 None => result,
-                Some(value) if tail => result.map(|_| value),
+                Some(value) if tail == Tail::Function => result.map(|_| value),
                 Some(_) => self.not_yet(span, "`return` inside an `if` with code after it"),
+            };
+            let result = match self.left.take() {
+                Some(_) if tail != Tail::Loop => self.not_yet(
+                    span,
+                    "`break` or `continue` inside an `if` with code after it",
+                ),
+                _ => result,
             };
             let after = self.values(&names);
             ends.push(result.map(|v| (after, v)));
         }
-        self.tail = false;
+        self.tail = Tail::Nothing;
         let mut ends = ends.into_iter();
         let (Some(a), Some(b)) = (ends.next(), ends.next()) else {
             return Err(Told);
@@ -970,10 +999,20 @@ impl<'a> Evaluator<'a> {
         if loop_.rev {
             pieces.reverse();
         }
-        for (part, lo, hi) in pieces {
-            self.piece(loop_, part, (&lo, &hi, step), span)?;
+        let run = |this: &mut Self| {
+            for (part, lo, hi) in pieces {
+                this.piece(loop_, part, (&lo, &hi, step), span)?;
+            }
+            Ok(())
+        };
+        if !loop_.constant && breaks(&loop_.body) {
+            self.scoped(|this| {
+                this.hidden(BREAK, Value::Bool(false), span);
+                run(this)
+            })
+        } else {
+            run(self)
         }
-        Ok(())
     }
 
     /// One piece of a loop, in which the part is constant.
@@ -1010,11 +1049,15 @@ impl<'a> Evaluator<'a> {
                 indices.reverse();
             }
             for index in indices {
-                self.scoped(|this| {
+                self.loops.push(true);
+                let result = self.scoped(|this| {
                     bind(this, Value::Int(index));
                     this.block(&loop_.body)
-                })?;
-                if self.returned.is_some() {
+                });
+                self.loops.pop();
+                let left = self.left.take();
+                result?;
+                if self.returned.is_some() || left == Some(Left::Break) {
                     break;
                 }
             }
@@ -1023,8 +1066,10 @@ impl<'a> Evaluator<'a> {
         if let (Value::Int(lo), Value::Int(hi)) = (lo, hi)
             && lo >= hi
         {
-            // Nothing runs; it is still checked, away from the body.
             return Ok(());
+        }
+        if self.local(BREAK).is_some_and(|b| b.mutable) && breaks(&loop_.body) {
+            return self.breaking_piece(loop_, part, (lo, hi, step), span);
         }
         let mut names = Vec::new();
         scan_block(&loop_.body, &mut names);
@@ -1048,11 +1093,10 @@ impl<'a> Evaluator<'a> {
             .map(|v| self.with_leaves(v, &mut arguments))
             .collect();
         self.set(&names, carried);
-        self.tail = false;
         let result = self.in_region(region, |this| {
-            let result = this.scoped(|this| {
+            let result = this.iteration(|this| {
                 bind(this, Value::Run(index));
-                this.block(&loop_.body)
+                this.block_tail(&loop_.body)
             });
             this.end_of_loop(&names, result, &loop_.body, span)
         });
@@ -1065,9 +1109,132 @@ impl<'a> Evaluator<'a> {
         })
     }
 
+    /// A variable that no program can name.
+    fn hidden(&mut self, name: &str, value: Value<'a>, span: Span) {
+        let binding = Binding {
+            value,
+            mutable: true,
+            span,
+        };
+        let scopes = &mut self.frame().scopes;
+        let scope = scopes.last_mut().expect("a frame has a scope");
+        scope.insert(name.to_owned(), binding);
+    }
+
+    /// One iteration of a loop that runs.
+    fn iteration(&mut self, f: impl FnOnce(&mut Self) -> Eval<Value<'a>>) -> Eval<Value<'a>> {
+        self.loops.push(false);
+        let result = self.scoped(f);
+        self.loops.pop();
+        self.left = None;
+        self.tail = Tail::Nothing;
+        result
+    }
+
+    /// The body of a loop.
+    fn block_tail(&mut self, block: &'a ast::Block) -> Eval<Value<'a>> {
+        self.tail = Tail::Loop;
+        self.block(block)
+    }
+
+    /// A piece of a loop that `break` may end: a search, so it runs as a `while`.
+    fn breaking_piece(
+        &mut self,
+        loop_: &'a ast::For,
+        part: usize,
+        (lo, hi, step): (&Value<'a>, &Value<'a>, i64),
+        span: Span,
+    ) -> Eval<()> {
+        let number = Value::Int(step.into());
+        let first = if loop_.rev {
+            // The last index that the steps from `lo` reach.
+            let one = Value::Int(1);
+            let last = self.arithmetic(BinaryOp::Sub, (hi, span), (&one, span), span)?;
+            let room = self.arithmetic(BinaryOp::Sub, (&last, span), (lo, span), span)?;
+            let steps = self.arithmetic(BinaryOp::Div, (&room, span), (&number, span), span)?;
+            let way = self.arithmetic(BinaryOp::Mul, (&steps, span), (&number, span), span)?;
+            self.arithmetic(BinaryOp::Add, (lo, span), (&way, span), span)?
+        } else {
+            lo.clone()
+        };
+        self.scoped(|this| {
+            this.hidden(INDEX, first, span);
+            let mut names = vec![INDEX.to_owned()];
+            scan_block(&loop_.body, &mut names);
+            let test = |this: &mut Self| {
+                let at = this.local(INDEX).map_or(Value::Error, |b| b.value.clone());
+                let inside = if loop_.rev {
+                    this.compare(CompareOp::Ge, (&at, span), (lo, span), span)?
+                } else {
+                    this.compare(CompareOp::Lt, (&at, span), (hi, span), span)?
+                };
+                this.unbroken(&inside, span)
+            };
+            let body = |this: &mut Self| {
+                let at = this.local(INDEX).map_or(Value::Error, |b| b.value.clone());
+                let value = this.iteration(|this| {
+                    this.bind(&loop_.index, at.clone(), false);
+                    if let Some(name) = &loop_.part {
+                        this.bind(name, Value::Int(part as i128), false);
+                    }
+                    this.block_tail(&loop_.body)
+                })?;
+                let op = if loop_.rev {
+                    BinaryOp::Sub
+                } else {
+                    BinaryOp::Add
+                };
+                let next = this.arithmetic(op, (&at, span), (&number, span), span)?;
+                this.set(&[INDEX.to_owned()], vec![next]);
+                Ok(value)
+            };
+            this.emit_while(names, test, body, &loop_.body, span)
+        })
+    }
+
+    /// `cond`, as long as the loop was not broken off.
+    fn unbroken(&mut self, cond: &Value<'a>, span: Span) -> Eval<Value<'a>> {
+        let broken = self
+            .local(BREAK)
+            .map_or(Value::Bool(false), |b| b.value.clone());
+        let on = self.unary(UnaryOp::Not, (&broken, span), span)?;
+        match (&on, cond) {
+            (Value::Bool(true), other) | (other, Value::Bool(true)) => Ok(other.clone()),
+            _ => self.arithmetic(BinaryOp::And, (&on, span), (cond, span), span),
+        }
+    }
+
     fn while_loop(&mut self, cond: &'a ast::Expr, body: &'a ast::Block, span: Span) -> Eval<()> {
-        let mut names = Vec::new();
-        scan_block(body, &mut names);
+        let breaking = breaks(body);
+        self.scoped(|this| {
+            if breaking {
+                this.hidden(BREAK, Value::Bool(false), span);
+            }
+            let mut names = Vec::new();
+            scan_block(body, &mut names);
+            let test = |this: &mut Self| {
+                let value = this.expr(cond)?;
+                this.bool_scalar((&value, cond.span), "the condition of a `while`")?;
+                if breaking {
+                    this.unbroken(&value, span)
+                } else {
+                    Ok(value)
+                }
+            };
+            let walk = |this: &mut Self| this.iteration(|this| this.block_tail(body));
+            this.emit_while(names, test, walk, body, span)
+        })
+    }
+
+    /// A `while` over what `names` say that its body assigns.
+    fn emit_while(
+        &mut self,
+        names: Vec<String>,
+        test: impl FnOnce(&mut Self) -> Eval<Value<'a>>,
+        body: impl FnOnce(&mut Self) -> Eval<Value<'a>>,
+        block: &'a ast::Block,
+        span: Span,
+    ) -> Eval<()> {
         let names = self.assigned(names);
         let before = self.values(&names);
         let mut inits = Vec::new();
@@ -1082,11 +1249,9 @@ impl<'a> Evaluator<'a> {
             .map(|v| self.with_leaves(v, &mut arguments))
             .collect();
         self.set(&names, carried);
-        self.tail = false;
         let tested = self.in_region(regions[0], |this| {
-            let value = this.expr(cond)?;
-            this.bool_scalar((&value, cond.span), "the condition of a `while`")?;
-            let id = this.materialise(&value, cond.span)?;
+            let value = test(this)?;
+            let id = this.materialise(&value, span)?;
             this.builder(span).yield_(vec![id]);
             Ok(())
         });
@@ -1098,8 +1263,8 @@ impl<'a> Evaluator<'a> {
             .collect();
         self.set(&names, carried);
         let result = self.in_region(regions[1], |this| {
-            let result = this.block(body);
-            this.end_of_loop(&names, result, body, span)
+            let result = body(this);
+            this.end_of_loop(&names, result, block, span)
         });
         self.finish_loop(&names, &before, tested.and(result), |this| {
             let op = this.builder(span).while_(&inits, regions[0], regions[1]);
@@ -1201,16 +1366,22 @@ fn same_form(x: &Value<'_>, y: &Value<'_>) -> bool {
     }
 }
 
-/// Whether a block's last statement is `return`.
-fn returns(block: &ast::Block) -> bool {
+/// Whether a block's last statement leaves what the block ends early.
+fn leaves(block: &ast::Block, tail: Tail) -> bool {
+    let last = block.stmts.last().map(|s| &s.kind);
     block.value.is_none()
-        && matches!(
-            block.stmts.last(),
-            Some(ast::Stmt {
-                kind: StmtKind::Return(_),
-                ..
-            })
-        )
+        && match tail {
+            Tail::Nothing => false,
+            Tail::Function => matches!(last, Some(StmtKind::Return(_))),
+            Tail::Loop => matches!(last, Some(StmtKind::Break | StmtKind::Continue)),
+        }
+}
+
+/// Whether a `break` in `block` ends the loop whose body it is.
+fn breaks(block: &ast::Block) -> bool {
+    let mut names = Vec::new();
+    scan_block(block, &mut names);
+    names.iter().any(|n| n == BREAK)
 }
 
 /// Names that a block assigns, whether they are its own or not.
@@ -1230,8 +1401,12 @@ fn scan_stmts(stmts: &[ast::Stmt], value: Option<&ast::Expr>, names: &mut Vec<St
                 scan_expr(value, names);
             }
             StmtKind::If(branch) => scan_if(branch, names),
-            StmtKind::For(loop_) => scan_block(&loop_.body, names),
-            StmtKind::While { body, .. } => scan_block(body, names),
+            StmtKind::For(ast::For { body, .. }) | StmtKind::While { body, .. } => {
+                let mut inner = Vec::new();
+                scan_block(body, &mut inner);
+                names.extend(inner.into_iter().filter(|n| n != BREAK));
+            }
+            StmtKind::Break => names.push(BREAK.to_owned()),
             StmtKind::Let { value, .. } => scan_expr(value, names),
             StmtKind::Pingpong(p) => scan_block(&p.body, names),
             _ => {}
