@@ -1291,3 +1291,107 @@ proptest! {
         compare_kernel(&product.kernel(), Target::ALL[target].name(), &product.dims)?;
     }
 }
+
+/// Products whose operands are not all slices of views: outside of loops, computed, chained, fixed in the loop.
+fn chained(target: &str, elem: &str, warps: u32, tail: &str) -> Result<(), TestCaseError> {
+    let text = format!(
+        r#"kernel "chained"
+  dims m, k, n
+  param q: view<{elem}>[m, k]
+  param x: view<{elem}>[n, k]
+  param y: view<{elem}>[n, k]
+  param c: out view<f32>[m, k]
+  axis i in 1
+  warps {warps}
+{{
+  %0 = param q : view<{elem}>[?, ?]
+  %1 = param x : view<{elem}>[?, ?]
+  %2 = param y : view<{elem}>[?, ?]
+  %3 = param c : out view<f32>[?, ?]
+  %4 = constant 0 : i64
+  %5 = constant 32 : i64
+  %6 = constant 0.0 : {elem}
+  %7 = constant 0.0 : f32
+  %8 = dim n : i64
+  %9 = load %0[%4 +: 32, %4 +: 16] pad %6 : tile<{elem}>[32, 16]
+  %10 = broadcast %7 : tile<f32>[32, 16]
+  %11 = broadcast %7 : tile<f32>[32, 32]
+{tail}"#
+    );
+    let kernel = tile::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    if let Err(errors) = tile::verify(&kernel) {
+        panic!("{}\n{kernel}", errors[0]);
+    }
+    compare_kernel(&kernel, target, &[24, 16, 70])
+}
+
+#[test]
+fn products_of_what_is_computed_mean_the_same() {
+    let alone = |elem: &str| {
+        format!(
+            "  %20 = load %1[%4 +: 32, %4 +: 16] pad %6 : tile<{elem}>[32, 16]
+  %21 = permute [1, 0] %20 : tile<{elem}>[16, 32]
+  %22 = dot %9, %21, %11 : tile<f32>[32, 32]
+  store %3[%4 +: 32, %4 +: 32] = %22
+  return
+}}
+"
+        )
+    };
+    let attention = |elem: &str| {
+        format!(
+            "  %20 = for %4, %8, %5, %10 : tile<f32>[32, 16] {{ |%21: i64, %22: tile<f32>[32, 16]|
+    %23 = load %1[%21 +: 32, %4 +: 16] pad %6 : tile<{elem}>[32, 16]
+    %24 = permute [1, 0] %23 : tile<{elem}>[16, 32]
+    %25 = dot %9, %24, %11 : tile<f32>[32, 32]
+    %26 = broadcast %7 : tile<f32>[32, 32]
+    %27 = max %25, %26 : tile<f32>[32, 32]
+    %28 = cast %27 : tile<{elem}>[32, 32]
+    %29 = load %2[%21 +: 32, %4 +: 16] pad %6 : tile<{elem}>[32, 16]
+    %30 = dot %28, %29, %22 : tile<f32>[32, 16]
+    %31 = reduce max axis 1 %25 : tile<f32>[32]
+    %32 = reshape %31 : tile<f32>[32, 1]
+    %33 = broadcast %32 : tile<f32>[32, 16]
+    %34 = add %30, %33 : tile<f32>[32, 16]
+    yield %34
+  }}
+  store %3[%4 +: 32, %4 +: 16] = %20
+  return
+}}
+"
+        )
+    };
+    let twice = |elem: &str| {
+        format!(
+            "  %20 = for %4, %8, %5, %11 : tile<f32>[32, 32] {{ |%21: i64, %22: tile<f32>[32, 32]|
+    %23 = load %1[%21 +: 32, %4 +: 16] pad %6 : tile<{elem}>[32, 16]
+    %24 = permute [1, 0] %23 : tile<{elem}>[16, 32]
+    %25 = add %23, %23 : tile<{elem}>[32, 16]
+    %26 = dot %25, %24, %22 : tile<f32>[32, 32]
+    %27 = load %2[%21 +: 32, %4 +: 16] pad %6 : tile<{elem}>[32, 16]
+    %28 = permute [1, 0] %27 : tile<{elem}>[16, 32]
+    %29 = dot %27, %28, %26 : tile<f32>[32, 32]
+    yield %29
+  }}
+  store %3[%4 +: 32, %4 +: 16] = %20
+  return
+}}
+"
+        )
+        .replace(
+            "%3[%4 +: 32, %4 +: 16] = %20",
+            "%3[%4 +: 32, %4 +: 32] = %20",
+        )
+    };
+    for target in ["sm_75", "sm_90a"] {
+        for elem in ["f16", "bf16"] {
+            for warps in [1, 4] {
+                for tail in [alone(elem), attention(elem), twice(elem)] {
+                    if let Err(error) = chained(target, elem, warps, &tail) {
+                        panic!("{target} {elem} {warps}: {error}");
+                    }
+                }
+            }
+        }
+    }
+}
