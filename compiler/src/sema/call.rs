@@ -126,6 +126,9 @@ impl<'a> Evaluator<'a> {
             name.span,
             format!("{what} has no function `{}`", name.name),
         );
+        if name.name == "mean" {
+            diagnostic = diagnostic.help("a mean is a sum over a number: `x.sum(i) / (n as f32)`");
+        }
         let names = METHODS.iter().chain(super::builtins::NAMES).copied();
         if let Some(near) = super::modules::nearest(&name.name, names) {
             diagnostic = diagnostic.help(format!("did you mean `{near}`?"));
@@ -817,17 +820,15 @@ impl<'a> Evaluator<'a> {
         };
         if let Some(wanted) = wanted {
             let what = self.describe(&value);
-            return self.fail(
-                Diagnostic::error(
-                    codes::E0304,
-                    span,
-                    format!(
-                        "`{}` of `{owner}` is {wanted}, and {what} is given",
-                        cparam.name.name
-                    ),
-                )
-                .label(cparam.span, "declared here"),
+            let title = format!(
+                "`{}` of `{owner}` is {wanted}, and {what} is given",
+                cparam.name.name
             );
+            let mut diagnostic = Diagnostic::error(codes::E0304, span, title);
+            if span != cparam.span {
+                diagnostic = diagnostic.label(cparam.span, "declared here");
+            }
+            return self.fail(diagnostic);
         }
         if let Some(allowed) = &cparam.allowed {
             let mut shown = Vec::new();

@@ -20,6 +20,9 @@ use crate::{
 /// Combinations of compile-time arguments that one kernel is checked for.
 const MAX_COMBINATIONS: usize = 16;
 
+/// What integers without a value of their own are tried with.
+const GUESSES: [u64; 3] = [64, 16, 256];
+
 /// Checks every item of `module`.
 pub fn check(program: &Program, module: Module) -> Diagnostics {
     with_stack(|| {
@@ -75,15 +78,37 @@ fn not_yet(span: Span, what: &str) -> Diagnostic {
 // Kernels for representative arguments.
 
 fn instances(program: &Program, module: Module, kernel: &ast::Kernel, out: &mut Vec<Diagnostic>) {
-    let Some(signature) = &kernel.signature else {
-        return;
+    let mut guessed = false;
+    let mut first = match tried(program, module, kernel, GUESSES[0], &mut guessed) {
+        Some(diagnostics) => diagnostics,
+        None => return,
     };
-    // What each parameter without a value of its own is tried with.
+    if guessed {
+        // What is wrong whatever the integers are is wrong; what is wrong for some may be the guess.
+        for guess in &GUESSES[1..] {
+            let again = tried(program, module, kernel, *guess, &mut guessed).unwrap_or_default();
+            first.retain(|d| {
+                again
+                    .iter()
+                    .any(|e| e.code == d.code && e.primary.0 == d.primary.0)
+            });
+        }
+    }
+    out.append(&mut first);
+}
+
+/// What is wrong with a kernel for representative arguments, integers without a value of their own being `guess`.
+fn tried(
+    program: &Program,
+    module: Module,
+    kernel: &ast::Kernel,
+    guess: u64,
+    guessed: &mut bool,
+) -> Option<Vec<Diagnostic>> {
+    let signature = kernel.signature.as_ref()?;
     let mut combinations: Vec<Vec<ast::CArg>> = vec![Vec::new()];
     for cparam in &signature.cparams {
-        let Some(values) = representatives(program, module, kernel, cparam) else {
-            return;
-        };
+        let values = representatives(program, module, kernel, cparam, guess, guessed)?;
         if values.is_empty() {
             continue;
         }
@@ -103,6 +128,7 @@ fn instances(program: &Program, module: Module, kernel: &ast::Kernel, out: &mut 
             .take(MAX_COMBINATIONS)
             .collect();
     }
+    let mut out = Vec::new();
     for target in representative_targets(program, module, kernel) {
         for cargs in &combinations {
             let (_, diagnostics) = make(program, (module, module), kernel, cargs, target);
@@ -113,6 +139,7 @@ fn instances(program: &Program, module: Module, kernel: &ast::Kernel, out: &mut 
             }
         }
     }
+    Some(out)
 }
 
 /// Values to try a compile-time parameter with. Empty: it has one of its own. `None`: nobody can say.
@@ -121,6 +148,8 @@ fn representatives(
     module: Module,
     kernel: &ast::Kernel,
     cparam: &ast::CParam,
+    guess: u64,
+    guessed: &mut bool,
 ) -> Option<Vec<ast::CValue>> {
     let is_dtype = matches!(&cparam.kind, ast::CKind::Path(p) if p.as_ident().is_some_and(|i| i.name == "dtype"));
     let scheduled = program.with_related(module).any(|m| {
@@ -178,7 +207,13 @@ fn representatives(
                 })
                 .to_vec(),
         ),
-        Some("int") => None,
+        Some("int") => {
+            *guessed = true;
+            Some(vec![ast::CValue::Expr(ast::Expr {
+                kind: ExprKind::Int(guess),
+                span: Span::NONE,
+            })])
+        }
         _ => {
             // A variant of the interface that can be named here and takes nothing.
             let (_, interface) = find_interface(program, module, path)?;

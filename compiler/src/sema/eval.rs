@@ -1228,7 +1228,13 @@ pub(crate) fn describe_type(ty: &Type) -> String {
 
 /// "write `(x + y) as f32`".
 pub(crate) fn cast_help(text: &str, elem: DType) -> String {
-    match text.trim_matches('`') {
+    let text = text.trim_matches('`');
+    // What is cast already is cast to something else.
+    let bare = match text.rsplit_once(" as ") {
+        Some((inner, ty)) if ty.parse::<DType>().is_ok() && operand(inner) == inner => inner,
+        _ => text,
+    };
+    match bare {
         "this" => format!("cast it: `… as {elem}`"),
         bare => format!("write `{} as {elem}`", operand(bare)),
     }
@@ -1271,6 +1277,12 @@ pub(crate) fn unknown_name<'n>(
         name.span,
         format!("`{}` is not defined here", name.name),
     );
+    if super::builtins::METHODS.contains(&name.name.as_str()) {
+        return diagnostic.help(format!(
+            "it stands behind a value: write `x.{}(…)`",
+            name.name
+        ));
+    }
     let known = candidates.chain(super::builtins::NAMES.iter().copied());
     match nearest(&name.name, known) {
         Some(near) => diagnostic.help(format!("did you mean `{near}`?")),

@@ -181,8 +181,10 @@ impl Program {
         module: Option<Module>,
         mut diagnostics: Diagnostics,
     ) -> Result<Module, Diagnostics> {
-        if let Some(module) = module {
-            self.load_related(module, &mut diagnostics);
+        let mut next = before;
+        while next < self.modules.len() {
+            self.load_related(Module(next as u32), &mut diagnostics);
+            next += 1;
         }
         self.report_circles(before, &mut diagnostics);
         for i in before..self.modules.len() {
@@ -414,24 +416,25 @@ impl Program {
             if !mentions {
                 continue;
             }
-            let mut quiet = Diagnostics::default();
-            let known = self.by_key.contains_key(&path);
-            let Some(other) = self.load_file(&path, &root, &mut quiet) else {
-                continue;
-            };
-            let ast = self.ast(other);
-            let own = declared_kernels(ast);
+            // What only mentions the kernels is no business of this module: it is looked at apart first.
+            let mut apart = SourceMap::default();
+            let file = apart.add("", text);
+            let ast = syntax::parse(&apart, file, &mut Diagnostics::default());
+            let own = declared_kernels(&ast);
             let belongs = ast
                 .items
                 .iter()
                 .filter_map(|item| attached(&item.kind))
                 .any(|name| kernels.contains(&name) && !own.contains(&name));
-            if belongs {
-                diagnostics.extend(quiet);
+            let declares = own.iter().any(|name| orphans.contains(name));
+            if !belongs && !declares {
+                continue;
+            }
+            let Some(other) = self.load_file(&path, &root, diagnostics) else {
+                continue;
+            };
+            if belongs && other != module {
                 self.modules[module.0 as usize].related.push(other);
-            } else if !known && quiet.has_errors() {
-                // Not ours to report: it is read anew when someone asks for it.
-                self.by_key.shift_remove(&path);
             }
         }
     }
@@ -651,8 +654,8 @@ pub(crate) fn nearest<'n>(
     candidates: impl Iterator<Item = &'n str>,
 ) -> Option<&'n str> {
     let limit = match name.chars().count() {
-        0..=2 => 1,
-        3..=5 => 2,
+        0..=4 => 1,
+        5..=7 => 2,
         _ => 3,
     };
     candidates
