@@ -11,13 +11,14 @@
 //! loop: wait for this iteration's group; barrier; begin the copy that is depth − 1 iterations ahead; products
 //! ```
 //!
-//! With more than two slots and one product in the loop, waiting and barrier move in front of the last step's product of
-//! the iteration before, and the first step's operands are read there and carried along.
-//!
 //! Elsewhere it has two, filled from registers: loaded before the products of the iteration before, written after them.
 //! The barrier at the head of an iteration orders both what it reads and what it overwrites: the slot read in the
 //! iteration before. Products whose operands both come from channels are cut along K, and fragments are read one step
 //! ahead, so that those of two steps live at a time.
+//!
+//! With one product in the loop, waiting (or writing) and barrier move in front of the last step's product of the iteration
+//! before, and the first step's operands are read there and carried along: on an H200 that brings `gemm_nt` from 0.49 to
+//! 0.59 of cuBLAS.
 //!
 //! Invariants: an iteration has one barrier (two if there is one slot only); all copies have arrived behind the loop;
 //! what threads still read from the slots is ordered against later users of the same bytes by `insert_barriers`.
@@ -667,10 +668,12 @@ impl Rewrite<'_> {
         let mut inits: Vec<ValueId> = op.operands[3..].iter().map(|v| self.map[v]).collect();
         inits.push(self.int(into, 0));
         // The first step's operands are carried along where that hides how long they take to read.
-        let leads = copied && plan.depth > 2 && self.leads(plan);
+        let leads = !one_slot && self.leads(plan);
         let pending = plan.depth.saturating_sub(2);
         if leads {
-            self.effect(into, OpKind::WaitCopies { pending }, Vec::new(), span);
+            if copied {
+                self.effect(into, OpKind::WaitCopies { pending }, Vec::new(), span);
+            }
             self.effect(into, OpKind::Barrier, Vec::new(), span);
             let slot = self.int(into, 0);
             for (&id, sources) in &plan.products {
@@ -738,17 +741,27 @@ impl Rewrite<'_> {
             if let Some(sources) = plan.products.get(&id) {
                 let next = std::mem::replace(&mut begin, Begin::Nothing);
                 let start = |this: &mut Self| match next {
-                    Begin::Copies => this.copies(&fill(ahead), argument, inner, filled, live, span),
-                    Begin::Loads => prefetched = this.loads(&fill(ahead), argument, inner),
-                    Begin::Nothing => {}
+                    Begin::Copies => {
+                        this.copies(&fill(ahead), argument, inner, filled, live, span);
+                        Vec::new()
+                    }
+                    Begin::Loads => this.loads(&fill(ahead), argument, inner),
+                    Begin::Nothing => Vec::new(),
                 };
-                let finish = |this: &mut Self| {
-                    this.effect(inner, OpKind::WaitCopies { pending }, Vec::new(), span);
+                let finish = |this: &mut Self, tiles: Vec<ValueId>| {
+                    if copied {
+                        this.effect(inner, OpKind::WaitCopies { pending }, Vec::new(), span);
+                    } else {
+                        this.writes(&fill(ahead), inner, &tiles, filled);
+                    }
                     this.effect(inner, OpKind::Barrier, Vec::new(), span);
                     this.operands(&fill(index), id, sources, 0, inner, next_slot)
                 };
                 let carried = carried.map(|c| (c, finish));
-                next_carried = self.product(id, &fill(index), sources, inner, slot, start, carried);
+                let (tiles, next) =
+                    self.product(id, &fill(index), sources, inner, slot, start, carried);
+                prefetched.extend(tiles);
+                next_carried = next;
                 continue;
             }
             if matches!(self.from.ops[id].kind, OpKind::Tile(tile::OpKind::Yield)) {
@@ -870,7 +883,7 @@ impl Rewrite<'_> {
 
     /// A product in steps of K. `start` is done once the first step's operands have been read. Operands of the first
     /// step that came from the iteration before are given with what reads them for the next one, which is done before the
-    /// last step's product.
+    /// last step's product and takes what `start` loaded. What it has not taken is returned, then the operands.
     #[expect(
         clippy::too_many_arguments,
         reason = "each says one thing of the product"
@@ -882,9 +895,12 @@ impl Rewrite<'_> {
         sources: &[Option<Source>; 2],
         into: RegionId,
         slot: ValueId,
-        start: impl FnOnce(&mut Self),
-        carried: Option<([ValueId; 2], impl FnOnce(&mut Self) -> [ValueId; 2])>,
-    ) -> Option<[ValueId; 2]> {
+        start: impl FnOnce(&mut Self) -> Vec<ValueId>,
+        carried: Option<(
+            [ValueId; 2],
+            impl FnOnce(&mut Self, Vec<ValueId>) -> [ValueId; 2],
+        )>,
+    ) -> (Vec<ValueId>, Option<[ValueId; 2]>) {
         let op = &self.from.ops[id];
         let OpKind::Dot { strategy } = op.kind else {
             unreachable!("products are planned for `dot`s only");
@@ -898,6 +914,7 @@ impl Rewrite<'_> {
         let (first, mut finish) = carried.unzip();
         let mut read: Vec<[ValueId; 2]> = first.into_iter().collect();
         let mut start = Some(start);
+        let mut loaded = Vec::new();
         let mut next = None;
         let mut acc = self.map[&op.operands[2]];
         for i in 0..steps {
@@ -905,25 +922,25 @@ impl Rewrite<'_> {
                 if read.len() == 1
                     && let Some(start) = start.take()
                 {
-                    start(self);
+                    loaded = start(self);
                 }
                 let step = read.len() as u32;
                 read.push(self.operands(at, id, sources, step, into, slot));
             }
             if let Some(start) = start.take() {
-                start(self);
+                loaded = start(self);
             }
             if i + 1 == steps
                 && let Some(finish) = finish.take()
             {
-                next = Some(finish(self));
+                next = Some(finish(self, std::mem::take(&mut loaded)));
             }
             let [a, b] = read[i as usize];
             let ty = self.to.ty(acc).ty.clone();
             acc = self.value(into, op.kind.clone(), vec![a, b, acc], ty, op.span);
         }
         self.map.insert(op.results[0], acc);
-        next
+        (loaded, next)
     }
 
     /// The operands of step `number` of the product `id`; of all of it, where one is not from the channel.
