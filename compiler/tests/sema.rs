@@ -233,3 +233,121 @@ fn growth_is_limited() {
         .expect_err("too large");
     assert!(diagnostics.iter().all(|d| d.code.as_str() == "E0305"));
 }
+
+/// A fresh folder of these files.
+fn folder(name: &str, files: &[(&str, &str)]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    for (file, text) in files {
+        let path = folder.join(file);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, text).expect("a file");
+    }
+    folder
+}
+
+#[test]
+fn a_kernel_is_gathered_from_its_folder() {
+    let kernel = "use parts::inner::twice;
+        use parts;
+        kernel k<B: int = 64>(x: view<f32>[n], y: out view<f32>[n]) grid (i in ceil_div(n, B)) {
+            y[i*B +: B] = parts::once(twice(x[i*B +: B]));
+        }";
+    let folder = folder(
+        "gathered",
+        &[
+            ("k.tess", kernel),
+            (
+                "k_schedules.tess",
+                "schedule k { sm_80 { B: 32, warps: 2 }  specialize { n % B == 0 } }",
+            ),
+            (
+                "k_sm_75.tess",
+                "const TWO = 2.0;
+                kernel k for sm_75 where n <= 64 grid (i in 1) { y[0 +: 64] = x[0 +: 64] * TWO; }",
+            ),
+            ("parts.tess", "fn once(v) = v;"),
+            ("parts/inner.tess", "fn twice(v) = v * 2.0;"),
+            // Mentions a kernel of this name, is broken, and is nobody's business here.
+            (
+                "other.tess",
+                "use nowhere::f; kernel k() grid () { } schedule k { sm_80 { warps: 99 } }",
+            ),
+            ("broken.tess", "kernel k schedule k ((("),
+        ],
+    );
+    let mut session = Session::new();
+    let module = session
+        .load(&folder.join("k.tess"), Some(&folder))
+        .expect("it loads");
+    assert!(session.check(module).is_empty());
+    let bodies = |target: &str| {
+        let target = Target::parse(target).expect("a target");
+        session
+            .instantiate(module, "k", target)
+            .expect("it instantiates")
+            .bodies
+    };
+    let (old, new) = (bodies("sm_75"), bodies("sm_80"));
+    assert_eq!(
+        (old.len(), new.len()),
+        (4, 2),
+        "a body of its own, and each specialised"
+    );
+    assert_eq!(old[0].header.facts.len(), 2);
+    assert_eq!(old[2].header.facts.len(), 1, "what its `where` says");
+    assert_eq!(new[0].header.schedule.warps, Some(2));
+    let names: Vec<&str> = session
+        .sources()
+        .files()
+        .map(|(_, f)| f.name.as_str())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "k.tess",
+            "parts/inner.tess",
+            "parts.tess",
+            "k_schedules.tess",
+            "k_sm_75.tess"
+        ]
+    );
+    // Every text that was used counts.
+    let hash = session.source_hash(module);
+    assert_eq!(hash.len(), 64);
+    std::fs::write(folder.join("parts/inner.tess"), "fn twice(v) = v + v;").expect("a file");
+    let mut again = Session::new();
+    let module = again
+        .load(&folder.join("k.tess"), Some(&folder))
+        .expect("it loads");
+    assert_ne!(again.source_hash(module), hash);
+    // The schedules' file by itself knows its kernel.
+    let module = again
+        .load(&folder.join("k_schedules.tess"), None)
+        .expect("it loads");
+    assert!(again.check(module).is_empty());
+}
+
+#[test]
+fn files_that_cannot_be_read_are_errors() {
+    let folder = folder(
+        "unreadable",
+        &[("a.tess", "use b::f;"), ("c.tess", "use std::nothing;")],
+    );
+    std::fs::write(folder.join("b.tess"), [0xff, 0xfe]).expect("a file");
+    let mut session = Session::new();
+    for (file, text) in [
+        ("a.tess", "is not UTF-8"),
+        ("c.tess", "the standard library has no module `nothing`"),
+        ("d.tess", "`"),
+    ] {
+        let diagnostics = session.load(&folder.join(file), None).expect_err(file);
+        assert!(
+            diagnostics.iter().any(|d| d.title.contains(text)),
+            "{diagnostics:?}"
+        );
+    }
+    // What is mended is read anew.
+    std::fs::write(folder.join("b.tess"), "fn f(x) = x;").expect("a file");
+    assert!(session.load(&folder.join("a.tess"), None).is_ok());
+}

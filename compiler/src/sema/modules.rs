@@ -379,7 +379,7 @@ impl Program {
         }
         let kernels: Vec<String> = declared_kernels(&source.ast);
         // Schedules and bodies here of kernels that are declared elsewhere.
-        let orphans: Vec<String> = source
+        let mut orphans: Vec<String> = source
             .ast
             .items
             .iter()
@@ -430,6 +430,7 @@ impl Program {
             if !belongs && !declares {
                 continue;
             }
+            orphans.retain(|name| !own.contains(name));
             let Some(other) = self.load_file(&path, &root, diagnostics) else {
                 continue;
             };
