@@ -75,7 +75,13 @@ fn build(runner: &mut Runner) -> Result<(), Failure> {
 /// Rewrites the snapshots.
 fn bless(runner: &mut Runner) -> Result<(), Failure> {
     setup::install(runner, &setup::WANTED[..1])?;
-    let mut command = runner.cargo(&["test", "--locked", "--package", "tesserine-snapshots"]);
+    let mut command = runner.cargo(&[
+        "test",
+        "--locked",
+        "--no-fail-fast",
+        "--package",
+        "tesserine-snapshots",
+    ]);
     command
         .env("INSTA_UPDATE", "always")
         .env("INSTA_FORCE_PASS", "1")
