@@ -204,7 +204,11 @@ fn damaged_programs_do_not_panic() {
 fn growth_is_limited() {
     let kernel =
         "kernel k(x: view<f32>[n], y: out view<f32>[n]) grid (i in n) { y[i] = step0(x[i]); }";
-    for body in ["step{next}(x)", "step{next}(x) + step{next}(x)"] {
+    for body in [
+        "step{next}(x)",
+        "step{next}(x) + step{next}(x)",
+        "select(x > 0.0, (if x < 0.0 { x } else { max(step{next}(x), 1.0) }), 2.0)",
+    ] {
         let mut text = String::new();
         for i in 0..5000 {
             text.push_str(&format!(

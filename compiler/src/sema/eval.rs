@@ -26,7 +26,7 @@ use crate::{
 /// Steps of a walk: what unrolling and inlining may grow to.
 const MAX_STEPS: u64 = 1_000_000;
 /// Nesting of expressions, blocks and calls together.
-const MAX_DEPTH: u32 = 4_000;
+const MAX_DEPTH: u32 = 2_000;
 /// Errors of one walk that are told.
 const MAX_ERRORS: u32 = 100;
 /// Calls that an error shows, the innermost ones.

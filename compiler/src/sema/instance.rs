@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// The stack of a walk: nesting is limited, and this is what the limit needs.
-const STACK: usize = 512 << 20;
+const STACK: usize = 128 << 20;
 
 /// A kernel as it is declared.
 #[derive(Clone, Debug, PartialEq)]
