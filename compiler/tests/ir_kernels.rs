@@ -9,7 +9,7 @@ use tesserine_compiler::{
     target::Target,
 };
 
-const KERNELS: [(&str, &[&str]); 6] = [
+const KERNELS: [(&str, &[&str]); 7] = [
     ("basics/axpy.tess", &["axpy"]),
     ("basics/transpose.tess", &["transpose"]),
     ("norm/rmsnorm.tess", &["rmsnorm", "fused_add_rmsnorm"]),
@@ -19,6 +19,7 @@ const KERNELS: [(&str, &[&str]); 6] = [
         "activation/gated.tess",
         &["silu_and_mul", "gelu_tanh_and_mul"],
     ),
+    ("gemm/dense.tess", &["gemm_nt"]),
 ];
 
 fn expect_ok(what: &str, text: &str, result: Result<(), Vec<VerifyError>>) {
@@ -31,7 +32,6 @@ fn expect_ok(what: &str, text: &str, result: Result<(), Vec<VerifyError>>) {
 #[test]
 fn the_kernels_are_sound_and_read_back() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels-dsl");
-    let mut bodies = 0;
     for (file, names) in KERNELS {
         let mut session = Session::new();
         let module = match session.load(&root.join(file), Some(&root)) {
@@ -45,8 +45,9 @@ fn the_kernels_are_sound_and_read_back() {
                     Ok(instance) => instance,
                     Err(diagnostics) => panic!("{name}: {diagnostics:?}"),
                 };
+                let bodies = instance.bodies.len();
+                assert!(bodies >= 2, "{name} has specialised and general bodies");
                 for kernel in &instance.bodies {
-                    bodies += 1;
                     let text = kernel.to_string();
                     expect_ok(&name, &text, tile::verify(kernel));
                     let again =
@@ -65,9 +66,4 @@ fn the_kernels_are_sound_and_read_back() {
             }
         }
     }
-    assert_eq!(
-        bodies,
-        8 * 3 * 2,
-        "each kernel has a specialised and a general body"
-    );
 }
