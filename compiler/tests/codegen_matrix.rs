@@ -266,3 +266,58 @@ fn tiles_of_any_shape() {
         }
     }
 }
+
+/// `out = ((x · yᵀ) as T) · z`, of one block: operands that no copy brings, and a product of a product.
+fn chained(elem: &str) -> String {
+    format!(
+        r#"kernel "chained<{elem}>"
+  param x: view<{elem}>[48, 32]
+  param y: view<{elem}>[64, 32]
+  param z: view<{elem}>[64, 40]
+  param out: out view<f32>[48, 40]
+  axis i in 1
+{{
+  %0 = param x : view<{elem}>[?, ?]
+  %1 = param y : view<{elem}>[?, ?]
+  %2 = param z : view<{elem}>[?, ?]
+  %3 = param out : out view<f32>[?, ?]
+  %4 = constant 0.0 : {elem}
+  %5 = constant 0.0 : f32
+  %6 = load %0[.. 48, .. 32] pad %4 : tile<{elem}>[48, 32]
+  %7 = load %1[.. 64, .. 32] pad %4 : tile<{elem}>[64, 32]
+  %8 = load %2[.. 64, .. 40] pad %4 : tile<{elem}>[64, 40]
+  %9 = permute [1, 0] %7 : tile<{elem}>[32, 64]
+  %10 = broadcast %5 : tile<f32>[48, 64]
+  %11 = dot %6, %9, %10 : tile<f32>[48, 64]
+  %12 = cast %11 : tile<{elem}>[48, 64]
+  %13 = broadcast %5 : tile<f32>[48, 40]
+  %14 = dot %12, %8, %13 : tile<f32>[48, 40]
+  store %3[.. 48, .. 40] = %14
+  return
+}}
+"#
+    )
+}
+
+#[test]
+fn products_of_what_is_computed() {
+    for target in Target::ALL {
+        let half = compile(&chained("f16"), target);
+        assert!(count(&half, "mma.sync.aligned.m16n8") > 0, "{target}");
+        // Products of f32 are multiplications everywhere.
+        let single = compile(&chained("f32"), target);
+        assert_eq!(count(&single, "mma.sync"), 0, "{target}");
+        assert!(count(&single, "fma.rn.f32") > 0, "{target}");
+        if let Ok(tool) = Ptxas::find() {
+            let losses = |module: &Module| {
+                let cubin = tool.assemble(&module.ptx, target);
+                cubin
+                    .unwrap_or_else(|e| panic!("{e}\n{}", module.ptx))
+                    .losses
+            };
+            assert_eq!(losses(&half), Vec::<String>::new(), "{target}");
+            // Each thread holds all of K of what it multiplies, which may be more than it has registers for.
+            losses(&single);
+        }
+    }
+}
