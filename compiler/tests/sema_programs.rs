@@ -425,6 +425,21 @@ fn races_are_told_from_what_is_apart() {
         (y, "i in n", "y[x[i]] = 0.0;", "E0401"),
         (y, "i in n", "y[min(i, 8)] = 0.0;", "E0401"),
         (y, "i in n", "y[i * n] = 0.0;", "E0401"),
+        // Multiples that wrap around 64 bits meet again.
+        (y, "i in n", "y[i * 4611686018427387904] = 0.0;", "E0401"),
+        // Outside of a view everything reads as the pad, distinct or not.
+        (
+            "y: out view<f32>[n], x: view<i32>[n] distinct",
+            "i in n",
+            "y[x[i + 5]] = 0.0;",
+            "E0401",
+        ),
+        (
+            "y: out view<f32>[m], x: view<i32>[n] distinct",
+            "i in m",
+            "y[x[i]] = 0.0;",
+            "E0401",
+        ),
         (y, "i in n, j in n", "if i == j { y[0] = 0.0; }", "E0401"),
         (
             y,

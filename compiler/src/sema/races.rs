@@ -34,6 +34,9 @@ pub(crate) fn check(kernel: &Kernel) -> Vec<Diagnostic> {
 
 type TermId = u32;
 
+/// A grid has at most 2^31 blocks, so that multiples of this are still told apart in 64 bits.
+const MAX_STRIDE: i64 = 1 << 31;
+
 /// Something that a form is a sum of.
 #[derive(Clone, Debug)]
 struct Term {
@@ -263,7 +266,9 @@ impl Checker<'_> {
                     self.unknown(result)
                 } else {
                     let distinct = match (self.facts(data.operands[0]), &indices[..]) {
-                        (Some(facts), [Index::Scalar]) if facts.distinct => {
+                        (Some(facts), [Index::Scalar])
+                            if facts.distinct && self.is_inside(data.operands[0], &operands[1]) =>
+                        {
                             Inside::Distinct(operands[1].clone())
                         }
                         _ => Inside::Opaque,
@@ -294,6 +299,24 @@ impl Checker<'_> {
         match &self.kernel.header.signature.params[self.param_of(view)? as usize].kind {
             ParamKind::View(view) => Some(view.facts),
             ParamKind::Scalar { .. } => None,
+        }
+    }
+
+    /// Whether `index` of a view of one dimension is never outside: a grid index whose axis has the view's extent. What
+    /// lies outside reads as the pad in every block alike, so that a `distinct` view tells nothing apart there.
+    fn is_inside(&self, view: ValueId, index: &Form) -> bool {
+        let header = &self.kernel.header;
+        let axis = index
+            .as_term()
+            .and_then(|term| self.terms[term as usize].grid);
+        let (Some(axis), Some(param)) = (axis, self.param_of(view)) else {
+            return false;
+        };
+        match &header.signature.params[param as usize].kind {
+            ParamKind::View(view) => {
+                view.extents.first() == Some(&header.axes[axis as usize].extent)
+            }
+            ParamKind::Scalar { .. } => false,
         }
     }
 
@@ -531,7 +554,8 @@ impl Checker<'_> {
         strides.sort_by_key(|(_, c)| c.unsigned_abs());
         let mut covered = key.window.1.checked_sub(key.window.0)?;
         for (i, (axis, c)) in strides.iter().enumerate() {
-            if c.checked_abs()? < covered {
+            // Of a larger stride, the multiples for 2^31 blocks could wrap around 64 bits and meet.
+            if c.checked_abs()? < covered || c.checked_abs()? > MAX_STRIDE {
                 return None;
             }
             if i + 1 < strides.len() {
