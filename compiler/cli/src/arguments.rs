@@ -39,16 +39,18 @@ impl Given {
         };
         for text in &args.args {
             let (name, value) = tensor::split_name(text)
-                .and_then(|(name, value)| Ok((name, tensor::parse_value(value)?)))
                 .map_err(|reason| Failure::Usage(format!("--arg: {reason}")))?;
             once(name)?;
+            let value = tensor::parse_value(value)
+                .map_err(|reason| Failure::Usage(format!("--arg {name}: {reason}")))?;
             given.args.push((name.to_owned(), value));
         }
         for text in &args.outs {
             let (name, shape) = tensor::split_name(text)
-                .and_then(|(name, shape)| Ok((name, tensor::parse_shape(shape)?)))
                 .map_err(|reason| Failure::Usage(format!("--out: {reason}")))?;
             once(name)?;
+            let shape = tensor::parse_shape(shape)
+                .map_err(|reason| Failure::Usage(format!("--out {name}: {reason}")))?;
             given.outs.push((name.to_owned(), shape));
         }
         Ok(given)

@@ -142,14 +142,20 @@ mod with_llvm {
         if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
             fs::create_dir_all(folder).map_err(|e| Failure::file("make", folder, e))?;
         }
+        // A device or a pipe is written to, not replaced.
+        if fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
+            return fs::write(path, bytes).map_err(|e| Failure::file("write", path, e));
+        }
         let mut partial = path.as_os_str().to_owned();
         partial.push(format!(".{}.partial", std::process::id()));
         let partial = PathBuf::from(partial);
-        fs::write(&partial, bytes).map_err(|e| Failure::file("write", &partial, e))?;
-        fs::rename(&partial, path).map_err(|e| {
-            let _ = fs::remove_file(&partial);
-            Failure::file("write", path, e)
-        })
+        fs::write(&partial, bytes)
+            .and_then(|()| fs::rename(&partial, path))
+            .map_err(|e| {
+                // What is left of it is of no use; that it cannot be removed adds nothing to the error.
+                let _ = fs::remove_file(&partial);
+                Failure::file("write", path, e)
+            })
     }
 
     /// Writes each body as KERNEL.TARGET.ptx, and .cubin where there is one.

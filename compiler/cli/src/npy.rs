@@ -87,6 +87,7 @@ pub fn decode(bytes: &[u8], dtype: DType) -> Result<HostTensor, String> {
     let (length, start) = match rest {
         [1, _, a, b, ..] => (usize::from(u16::from_le_bytes([*a, *b])), 4),
         [2 | 3, _, a, b, c, d, ..] => (u32::from_le_bytes([*a, *b, *c, *d]) as usize, 6),
+        [1..=3, ..] => return Err(cut()),
         [version, _, ..] => {
             return Err(format!(
                 ".npy format version {version} is not known; versions 1 to 3 are"

@@ -301,13 +301,17 @@ fn print_report(
     say!("{} on {device}, code for {}", args.kernel, left.target);
     for (written, file) in left.outputs.iter().zip(files) {
         let summary = compare::summarise(&written.tensor);
-        let mut line = format!(
-            "{}: min {}, max {}, mean {}",
-            described(written),
-            short(summary.min),
-            short(summary.max),
-            short(summary.mean)
-        );
+        let mut line = if written.tensor.len() == 0 {
+            format!("{}: no elements", described(written))
+        } else {
+            format!(
+                "{}: min {}, max {}, mean {}",
+                described(written),
+                short(summary.min),
+                short(summary.max),
+                short(summary.mean)
+            )
+        };
         for (count, what) in [(summary.nan, "NaN"), (summary.infinite, "infinite")] {
             if count > 0 {
                 line.push_str(&format!(", {count} {what}"));

@@ -226,7 +226,11 @@ pub fn parse_value(text: &str) -> Result<Value, String> {
     if let Ok(value) = digits.parse() {
         return Ok(Value::Int(value));
     }
-    match digits.parse() {
+    match digits.parse::<f64>() {
+        // Infinity has its name; digits that overflow are a slip.
+        Ok(value) if value.is_infinite() && digits.contains(|c: char| c.is_ascii_digit()) => {
+            Err(format!("`{text}` is too large a number"))
+        }
         Ok(value) => Ok(Value::Float(value)),
         Err(_) => Err(format!(
             "`{text}` is neither a number, nor a tensor as in `randn:bf16[256,128]`, nor a file as in `@x.npy`"

@@ -239,11 +239,68 @@ fn wrong_arguments_are_named() {
             "`weight`",
         ),
         (&["--out", "out=bf16[3,70]", "--arg", "width=3"], "`width`"),
+        (&["--out", "out=bf17[3,70]"], "--out out"),
+        (&["--arg", "scale=1e999"], "--arg scale"),
     ] {
         let ran = run_rmsnorm(more);
         assert!(matches!(ran.code, Some(1 | 2)), "{more:?}: {}", ran.err);
         assert!(ran.err.contains(part), "{more:?}: {}", ran.err);
     }
+}
+
+#[test]
+fn tensors_may_be_empty() {
+    let ran = run(&[
+        "run",
+        RMSNORM,
+        "rmsnorm<bf16>",
+        "--arg",
+        "x=randn:bf16[0,70]",
+        "--arg",
+        "weight=uniform:bf16[70]",
+        "--arg",
+        "eps=1e-6",
+        "--out",
+        "out=bf16[0,70]",
+    ]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.contains("no elements"), "{}", ran.out);
+}
+
+#[test]
+fn files_beside_are_not_reported_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = "kernel k(y: out view<f32>[n]) grid (i in n) { y[i] = 1.0; }\n";
+    let path = file(folder.path(), "good.tess", good);
+    // A kernel of the same name, in files of its own, with errors of its own.
+    file(
+        folder.path(),
+        "bad.tess",
+        "use bad::{f};\nfn f16(x) = x;\nkernel k(y: out view<f32>[n]) grid (i in n) { y[0] = z; }\n",
+    );
+    let ran = run(&["check", &path]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    // What is attached to this file's kernel is.
+    file(
+        folder.path(),
+        "plan.tess",
+        "use nowhere::{f};\nschedule k { sm_80 { warps: 4 } }\n",
+    );
+    let ran = run(&["check", &path]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("plan.tess"), "{}", ran.err);
+}
+
+#[test]
+fn sources_with_carriage_returns_are_shown_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(
+        folder.path(),
+        "crlf.tess",
+        "kernel k(y: out view<f32>[n])\r\ngrid (i in n)\r\n{\r\n    y[i] = q;\r\n}\r\n",
+    );
+    let ran = run(&["check", &path]);
+    assert!(ran.err.contains("4 |     y[i] = q;\n"), "{}", ran.err);
 }
 
 #[test]
@@ -348,6 +405,42 @@ targets = \"sm_80, sm_90a\"
 source = \"axpy.tess\"
 instances = [\"axpy<f16>\"]
 ";
+
+    #[test]
+    fn a_set_is_built_where_one_stands() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = std::fs::read_to_string(root().join("kernels-dsl/basics/axpy.tess")).unwrap();
+        file(folder.path(), "axpy.tess", &source);
+        file(folder.path(), "one.toml", AXPY);
+        file(
+            folder.path(),
+            "wrong.toml",
+            &AXPY.replace("axpy<f16>", "axpy<f16, Z = 3>"),
+        );
+        let build = |toml: &str, output: &str| {
+            let mut command = tess();
+            command.current_dir(folder.path());
+            command.args(["build", toml, "--emit", "ptx", "-o", output]);
+            ran(command.output().unwrap())
+        };
+        // Names of sources are relative to the set's folder, however the set is named.
+        let wrong = build("wrong.toml", "wrong.tset");
+        assert_eq!(wrong.code, Some(1));
+        assert!(wrong.err.contains("--> axpy.tess:"), "{}", wrong.err);
+        // What is no file is written to, not replaced.
+        let made = Command::new("mkfifo")
+            .arg(folder.path().join("pipe"))
+            .status();
+        assert!(made.unwrap().success());
+        let pipe = folder.path().join("pipe");
+        let reader = std::thread::spawn(move || std::fs::read(pipe).unwrap());
+        assert_eq!(build("one.toml", "pipe").code, Some(0));
+        let kind = std::fs::metadata(folder.path().join("pipe")).unwrap();
+        assert!(!kind.is_file());
+        assert_eq!(build("one.toml", "one.tset").code, Some(0));
+        let bytes = std::fs::read(folder.path().join("one.tset")).unwrap();
+        assert_eq!(reader.join().unwrap(), bytes);
+    }
 
     #[test]
     fn a_set_is_built_listed_and_refused_when_cut() {

@@ -73,7 +73,11 @@ pub fn render(d: &Diagnostic, sources: &SourceMap, color: bool) -> String {
         Renderer::plain()
     };
     let text = renderer.render(&groups);
-    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    // The carriage return that ends a line of a file from elsewhere is nothing to show.
+    let lines: Vec<&str> = text
+        .lines()
+        .map(|line| line.trim_end().trim_end_matches('␍').trim_end())
+        .collect();
     lines.join("\n")
 }
 

@@ -79,7 +79,10 @@ struct KernelText {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "targets are `\"all\"`, a line as `\"sm_80,sm_90a\"`, or a list of names"
+)]
 enum TargetsText {
     Line(String),
     List(Vec<String>),

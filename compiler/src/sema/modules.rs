@@ -152,6 +152,10 @@ impl Program {
         };
         let folder = canonical.parent().map(Path::to_owned).unwrap_or_default();
         let root = match root {
+            // The folder of a bare file name is the empty path, which cannot be looked up.
+            Some(root) if root.as_os_str().is_empty() => Path::new(".")
+                .canonicalize()
+                .unwrap_or_else(|_| folder.clone()),
             Some(root) => root.canonicalize().unwrap_or_else(|_| root.to_owned()),
             None => folder.clone(),
         };
@@ -659,8 +663,9 @@ pub(crate) fn nearest<'n>(
         5..=7 => 2,
         _ => 3,
     };
+    let length = name.chars().count();
     candidates
-        .filter(|c| *c != name)
+        .filter(|c| *c != name && c.chars().count().abs_diff(length) <= limit)
         .map(|c| (distance(name, c), c))
         .filter(|(d, c)| *d <= limit && *d < c.chars().count())
         .min_by_key(|(d, _)| *d)
