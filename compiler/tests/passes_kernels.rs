@@ -23,6 +23,8 @@ fn bits_of_accesses(kernel: &role::Kernel) -> Vec<u32> {
         .collect()
 }
 
+use tesserine_set::Fact;
+
 fn count(kernel: &role::Kernel, wanted: impl Fn(&OpKind) -> bool) -> usize {
     let body = &kernel.roles[0].body;
     body.ops.values().filter(|op| wanted(&op.kind)).count()
@@ -42,7 +44,10 @@ fn lowered(file: &str, name: &str, check: impl Fn(&role::Kernel, bool)) {
             .unwrap_or_else(|d| panic!("{name}: {d:?}"));
         for body in &instance.bodies {
             let kernel = passes::lower(body, &target).unwrap_or_else(|d| panic!("{name}: {d:?}"));
-            check(&kernel, !kernel.header.facts.is_empty());
+            // A body may be for small sizes only, and know nothing of alignment.
+            let mut facts = kernel.header.facts.iter();
+            let aligned = facts.any(|f| matches!(f, Fact::Aligned { .. }));
+            check(&kernel, aligned);
         }
     }
 }
@@ -68,7 +73,12 @@ fn row_kernels_move_whole_vectors_and_convert_nothing() {
                 assert_eq!(converts, 0, "{kernel}");
                 assert!(kernel.shared_bytes <= 1024, "{kernel}");
                 for bits in bits_of_accesses(kernel) {
-                    let expected = if specialised { bits == 128 } else { bits <= 32 };
+                    // Half a vector, where `f32` parameters lie along with narrower rows.
+                    let expected = if specialised {
+                        matches!(bits, 64 | 128)
+                    } else {
+                        bits <= 32
+                    };
                     assert!(expected, "{bits} bits an access\n{kernel}");
                 }
             });
