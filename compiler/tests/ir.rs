@@ -194,7 +194,7 @@ impl Generator<'_> {
             };
             Constant::Float(value, elem)
         } else if elem == DType::Bool {
-            Constant::Bool(choice % 2 == 0)
+            Constant::Bool(choice.is_multiple_of(2))
         } else {
             let low = i64::MIN >> (64 - elem.bits());
             let values = if elem == DType::U64 {
@@ -376,7 +376,7 @@ impl Generator<'_> {
         let cache = Cache::ALL[choice % 3];
         let elem = loaded(view.dtype);
         let target = self.views[param];
-        if view.access == Access::Read || view.access == Access::ReadWrite && choice % 2 == 0 {
+        if view.access == Access::Read || view.access == Access::ReadWrite && choice.is_multiple_of(2) {
             let pad = self.constant(region, elem);
             let made = self
                 .builder(region)
@@ -441,9 +441,9 @@ impl Generator<'_> {
                 visible.extend([index, carried]);
                 let value = self.inside(inner, &visible, depth, &ty);
                 self.builder(inner).yield_(vec![value]);
-                let label = (choice % 3 == 0).then(|| "main \"loop\"\\".to_owned());
+                let label = choice.is_multiple_of(3).then(|| "main \"loop\"\\".to_owned());
                 self.builder(region)
-                    .for_(label, choice % 2 == 0, bounds, &[x], inner)
+                    .for_(label, choice.is_multiple_of(2), bounds, &[x], inner)
             }
             2 => {
                 let regions = [self.body.new_region(), self.body.new_region()];
