@@ -22,18 +22,18 @@ pub fn default_set() -> SetFile {
     SetFile::read(&path).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The instance of each kernel whose stages are kept, with its list: that for bf16.
+/// The instance of each kernel whose stages are kept, with its list: the first for bf16.
 pub fn chosen(set: &SetFile) -> Vec<(&SetKernel, &str)> {
-    set.kernels
-        .iter()
-        .flat_map(|kernel| {
-            kernel
-                .instances
-                .iter()
-                .filter(|instance| instance.contains("bf16"))
-                .map(move |instance| (kernel, instance.as_str()))
-        })
-        .collect()
+    let mut list: Vec<(&SetKernel, &str)> = Vec::new();
+    for kernel in &set.kernels {
+        for instance in kernel.instances.iter().filter(|name| name.contains("bf16")) {
+            let name = kernel_name(instance);
+            if !list.iter().any(|(_, other)| kernel_name(other) == name) {
+                list.push((kernel, instance));
+            }
+        }
+    }
+    list
 }
 
 /// The kernel's name in an instance's.
