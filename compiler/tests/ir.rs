@@ -376,7 +376,9 @@ impl Generator<'_> {
         let cache = Cache::ALL[choice % 3];
         let elem = loaded(view.dtype);
         let target = self.views[param];
-        if view.access == Access::Read || view.access == Access::ReadWrite && choice.is_multiple_of(2) {
+        if view.access == Access::Read
+            || view.access == Access::ReadWrite && choice.is_multiple_of(2)
+        {
             let pad = self.constant(region, elem);
             let made = self
                 .builder(region)
@@ -441,7 +443,9 @@ impl Generator<'_> {
                 visible.extend([index, carried]);
                 let value = self.inside(inner, &visible, depth, &ty);
                 self.builder(inner).yield_(vec![value]);
-                let label = choice.is_multiple_of(3).then(|| "main \"loop\"\\".to_owned());
+                let label = choice
+                    .is_multiple_of(3)
+                    .then(|| "main \"loop\"\\".to_owned());
                 self.builder(region)
                     .for_(label, choice.is_multiple_of(2), bounds, &[x], inner)
             }
