@@ -87,8 +87,14 @@ impl Lower<'_> {
             for pair in wide.chunks(2) {
                 match pair {
                     [_, _] => {
-                        let both = self.b.vector(pair);
-                        let both = self.b.cast("fptrunc", both, ty.vector(2));
+                        // A truncation of vectors would make LLVM compute in vectors all that leads there: on targets
+                        // with instructions for two floats, values then wait for each other in registers.
+                        let name = match to {
+                            DType::F16 => "llvm.nvvm.ff2f16x2.rn",
+                            _ => "llvm.nvvm.ff2bf16x2.rn",
+                        };
+                        let (ty, operands) = (Some(ty.vector(2)), [pair[1], pair[0]]);
+                        let both = self.b.call(ty, name, &operands, Effect::Pure);
                         out.push(self.b.extract(both, 0));
                         out.push(self.b.extract(both, 1));
                     }

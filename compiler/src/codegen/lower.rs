@@ -10,7 +10,7 @@ use super::builder::{
 use crate::{
     diagnostics::{Diagnostic, codes},
     ir::{
-        OpId, RegionId, ValueDef, ValueId,
+        self, OpId, RegionId, ValueDef, ValueId,
         role::{self, OpKind, RoleBody},
         tile::{self, BinaryOp, Constant, OpKind as Tile},
     },
@@ -28,6 +28,14 @@ pub struct Lowered {
     pub threads: u32,
     pub ptx_version: PtxVersion,
 }
+
+type Op = ir::Op<OpKind>;
+
+/// From how many registers a thread on, intermediate results of a whole tile are avoided.
+const WIDE: usize = 64;
+
+/// Registers that go through a chain of operations together: enough to hide the latency of each.
+const TOGETHER: usize = 8;
 
 /// The registers of a tile, or the one of a scalar.
 pub type Regs = Rc<[Val]>;
@@ -468,10 +476,12 @@ impl<'a> Lower<'a> {
 
     pub fn region(&mut self, region: RegionId) -> Result<Vec<Val>, Diagnostic> {
         let body = self.body;
-        for &op in &body.regions[region].ops {
+        let ops = &body.regions[region].ops;
+        let mut at = 0;
+        while at < ops.len() {
+            let op = ops[at];
             let operation = &body.ops[op];
-            self.span = operation.span;
-            self.b.set_location(operation.span);
+            self.locate(operation);
             match &operation.kind {
                 OpKind::Tile(Tile::Yield) => {
                     return Ok(operation
@@ -481,10 +491,99 @@ impl<'a> Lower<'a> {
                         .collect());
                 }
                 OpKind::Tile(Tile::Return) => return Ok(Vec::new()),
-                _ => self.operation(op)?,
+                _ if self.is_wide(op) => at = self.chains(ops, at)?,
+                _ => {
+                    self.operation(op)?;
+                    at += 1;
+                }
             }
         }
         unreachable!("the verifier checked that regions end in a terminator")
+    }
+
+    fn locate(&mut self, op: &Op) {
+        self.span = op.span;
+        self.b.set_location(op.span);
+    }
+
+    /// Whether the operation goes element by element over so many registers that intermediate results of all of them
+    /// would not fit beside each other.
+    fn is_wide(&self, id: OpId) -> bool {
+        let op = &self.body.ops[id];
+        matches!(
+            op.kind,
+            OpKind::Tile(
+                Tile::Unary(_)
+                    | Tile::Binary(_)
+                    | Tile::Compare(_)
+                    | Tile::Fma
+                    | Tile::Select
+                    | Tile::Cast
+            )
+        ) && self.count(op.results[0]) >= WIDE
+    }
+
+    /// Emits wide operations that follow on each other, from `ops[at]` on: some registers through all of the operations,
+    /// then the next ones. Operations in between that depend on none of them come first. Gives the place behind.
+    fn chains(&mut self, ops: &[OpId], mut at: usize) -> Result<usize, Diagnostic> {
+        let body = self.body;
+        let registers = self.count(body.ops[ops[at]].results[0]);
+        let mut chain = Vec::new();
+        let mut parts: HashMap<ValueId, Vec<Val>> = HashMap::new();
+        while let Some(&id) = ops.get(at) {
+            let op = &body.ops[id];
+            if self.is_wide(id) && self.count(op.results[0]) == registers {
+                chain.push(op);
+                parts.insert(op.results[0], Vec::with_capacity(registers));
+            } else if matches!(
+                op.kind,
+                OpKind::Tile(
+                    Tile::Constant(_)
+                        | Tile::Broadcast
+                        | Tile::Unary(_)
+                        | Tile::Binary(_)
+                        | Tile::Cast
+                )
+            ) && !op.operands.iter().any(|v| parts.contains_key(v))
+            {
+                self.locate(op);
+                self.operation(id)?;
+            } else {
+                break;
+            }
+            at += 1;
+        }
+        for start in (0..registers).step_by(TOGETHER) {
+            let range = start..(start + TOGETHER).min(registers);
+            for op in &chain {
+                self.locate(op);
+                let operands: Vec<Regs> = op
+                    .operands
+                    .iter()
+                    .map(|v| match parts.get(v) {
+                        Some(part) => part[range.clone()].into(),
+                        None => match self.get(*v) {
+                            one if one.len() == 1 => one,
+                            all => all[range.clone()].into(),
+                        },
+                    })
+                    .collect();
+                let OpKind::Tile(kind) = &op.kind else {
+                    unreachable!("the chain has operations on tiles")
+                };
+                let made = self.elementwise(op, kind, &operands)?;
+                match parts.get_mut(&op.results[0]) {
+                    Some(part) => part.extend(made),
+                    None => unreachable!("each operation of the chain has a part"),
+                }
+            }
+        }
+        for op in chain {
+            if let Some(part) = parts.remove(&op.results[0]) {
+                self.set(op.results[0], part);
+            }
+        }
+        Ok(at)
     }
 
     fn operation(&mut self, id: OpId) -> Result<(), Diagnostic> {
@@ -546,49 +645,14 @@ impl<'a> Lower<'a> {
             },
             Tile::Dim(dim) => vec![self.arguments[&Argument::Dim(*dim)]],
             Tile::GridIndex(axis) => vec![self.axes[*axis as usize]],
-            Tile::Unary(unary) => {
-                let elem = self.elem(op.operands[0]);
-                let a = self.get(op.operands[0]);
-                a.iter()
-                    .map(|&a| self.unary(*unary, a, elem))
-                    .collect::<Result<_, _>>()?
-            }
-            Tile::Binary(binary) => {
-                let elem = self.elem(op.operands[0]);
-                let (a, b) = (self.get(op.operands[0]), self.get(op.operands[1]));
-                let known = self.is_nonnegative(op.operands[0], 8)
-                    && self.is_nonnegative(op.operands[1], 8);
-                a.iter()
-                    .zip(b.iter())
-                    .map(|(&a, &b)| self.binary(*binary, a, b, elem, known))
-                    .collect::<Result<_, _>>()?
-            }
-            Tile::Compare(compare) => {
-                let elem = self.elem(op.operands[0]);
-                let (a, b) = (self.get(op.operands[0]), self.get(op.operands[1]));
-                a.iter()
-                    .zip(b.iter())
-                    .map(|(&a, &b)| self.compare(*compare, a, b, elem))
-                    .collect::<Result<_, _>>()?
-            }
-            Tile::Fma => {
-                let elem = self.elem(result);
-                let [a, b, c] = [0, 1, 2].map(|i| self.get(op.operands[i]));
-                (0..a.len())
-                    .map(|i| self.fma(a[i], b[i], c[i], elem))
-                    .collect::<Result<_, _>>()?
-            }
-            Tile::Select => {
-                let [c, a, b] = [0, 1, 2].map(|i| self.get(op.operands[i]));
-                let condition = |i: usize| c[if c.len() == 1 { 0 } else { i }];
-                (0..a.len())
-                    .map(|i| self.b.select(condition(i), a[i], b[i]))
-                    .collect()
-            }
-            Tile::Cast => {
-                let (from, to) = (self.elem(op.operands[0]), self.elem(result));
-                let a = self.get(op.operands[0]);
-                self.cast_all(&a, from, to)?
+            Tile::Unary(_)
+            | Tile::Binary(_)
+            | Tile::Compare(_)
+            | Tile::Fma
+            | Tile::Select
+            | Tile::Cast => {
+                let operands: Vec<Regs> = op.operands.iter().map(|&v| self.get(v)).collect();
+                self.elementwise(op, kind, &operands)?
             }
             Tile::Bitcast => {
                 let (from, to) = (self.elem(op.operands[0]), self.elem(result));
@@ -618,6 +682,44 @@ impl<'a> Lower<'a> {
         };
         self.set(result, regs);
         Ok(())
+    }
+
+    /// The registers of an elementwise operation's result, from as many of each operand. A condition may have one only.
+    fn elementwise(
+        &mut self,
+        op: &Op,
+        kind: &Tile,
+        operands: &[Regs],
+    ) -> Result<Vec<Val>, Diagnostic> {
+        let elem = self.elem(op.operands[0]);
+        let result = self.elem(op.results[0]);
+        match (kind, operands) {
+            (Tile::Unary(unary), [a]) => a.iter().map(|&a| self.unary(*unary, a, elem)).collect(),
+            (Tile::Binary(binary), [a, b]) => {
+                let known = self.is_nonnegative(op.operands[0], 8)
+                    && self.is_nonnegative(op.operands[1], 8);
+                a.iter()
+                    .zip(b.iter())
+                    .map(|(&a, &b)| self.binary(*binary, a, b, elem, known))
+                    .collect()
+            }
+            (Tile::Compare(compare), [a, b]) => a
+                .iter()
+                .zip(b.iter())
+                .map(|(&a, &b)| self.compare(*compare, a, b, elem))
+                .collect(),
+            (Tile::Fma, [a, b, c]) => (0..a.len())
+                .map(|i| self.fma(a[i], b[i], c[i], result))
+                .collect(),
+            (Tile::Select, [c, a, b]) => {
+                let condition = |i: usize| c[if c.len() == 1 { 0 } else { i }];
+                Ok((0..a.len())
+                    .map(|i| self.b.select(condition(i), a[i], b[i]))
+                    .collect())
+            }
+            (Tile::Cast, [a]) => self.cast_all(a, elem, result),
+            _ => unreachable!("the verifier checked the number of operands"),
+        }
     }
 
     fn scalar_parameter(

@@ -190,7 +190,7 @@ impl Lower<'_> {
     fn erf(&mut self, x: Val) -> Val {
         let size = self.abs(x);
         let t = self.ffma(size, Val::f32(0.327_591_1), Val::f32(1.0));
-        let t = self.rcp(t);
+        let t = self.rcp_of_large(t);
         let terms: [f32; 5] = [
             1.061_405_4,
             -1.453_152,
