@@ -23,7 +23,61 @@ const WITHOUT_LLVM: &[&str] = &[
     "tesserine-set",
 ];
 
-pub fn run(runner: &mut Runner) -> Result<(), Failure> {
+/// A part of CI.
+struct Part {
+    name: &'static str,
+    run: fn(&mut Runner) -> Result<(), Failure>,
+}
+
+/// All parts in order; each can be begun at.
+const PARTS: &[Part] = &[
+    Part {
+        name: "lints",
+        run: lints,
+    },
+    Part {
+        name: "tests",
+        run: tests,
+    },
+    Part {
+        name: "wheel",
+        run: |runner| wheel::build_and_test(runner, wheel::Profile::Dev),
+    },
+    Part {
+        name: "no-llvm",
+        run: without_llvm,
+    },
+    Part {
+        name: "sets",
+        run: default_set,
+    },
+    Part {
+        name: "bundle",
+        run: bundle,
+    },
+];
+
+/// Runs all parts, or those from the one named `from` on.
+pub fn run(runner: &mut Runner, from: Option<&str>) -> Result<(), Failure> {
+    let first = match from {
+        None => 0,
+        Some(name) => PARTS.iter().position(|p| p.name == name).ok_or_else(|| {
+            let names: Vec<&str> = PARTS.iter().map(|p| p.name).collect();
+            Failure(format!(
+                "there is no part `{name}`; the parts are {}",
+                names.join(", ")
+            ))
+        })?,
+    };
+    setup::install(runner, setup::WANTED)?;
+    for part in &PARTS[first..] {
+        (part.run)(runner)?;
+    }
+    println!("\nci: every step passed");
+    Ok(())
+}
+
+fn lints(runner: &mut Runner) -> Result<(), Failure> {
     let command = runner.cargo(&["fmt", "--all", "--check"]);
     runner.step("formatting", command)?;
     let command = runner.cargo(&[
@@ -35,23 +89,27 @@ pub fn run(runner: &mut Runner) -> Result<(), Failure> {
         "-D",
         "warnings",
     ]);
-    runner.step("lints", command)?;
-    setup::install(runner, setup::WANTED)?;
+    runner.step("lints", command)
+}
 
+fn tests(runner: &mut Runner) -> Result<(), Failure> {
     let mut command = runner.cargo(&["test", "--workspace", "--locked"]);
     command
         .env("INSTA_UPDATE", "no")
         .env("TESS_PTXAS", setup::ptxas(runner.root(), setup::PINNED));
-    runner.step("tests", command)?;
+    runner.step("tests", command)
+}
 
-    wheel::build_and_test(runner, wheel::Profile::Dev)?;
-    without_llvm(runner)?;
-    let set = default_set(runner)?;
-
+/// Packs the bundle with the set that [`default_set`] built, and starts it.
+fn bundle(runner: &mut Runner) -> Result<(), Failure> {
+    let set = built_by(runner, setup::PINNED).join("default.tset");
     let folder = bundle::pack(runner, Some(&set))?;
-    bundle::start(runner, &folder)?;
-    println!("\nci: every step passed");
-    Ok(())
+    bundle::start(runner, &folder)
+}
+
+/// Where [`default_set`] puts what `ptxas` of `version` assembled.
+fn built_by(runner: &Runner, version: &str) -> PathBuf {
+    runner.root().join("target/ci").join(version)
 }
 
 /// Everything but code generation builds, lints and passes its tests without the feature `llvm`.
@@ -77,8 +135,8 @@ fn without_llvm(runner: &mut Runner) -> Result<(), Failure> {
 }
 
 /// The default set for every target: assembled by both versions of `ptxas` with no spill, the same bytes from run to run and in
-/// any folder, by a `tess` that starts directly. Returns the set that the pinned version assembled.
-fn default_set(runner: &mut Runner) -> Result<PathBuf, Failure> {
+/// any folder, by a `tess` that starts directly.
+fn default_set(runner: &mut Runner) -> Result<(), Failure> {
     let command = runner.cargo(&["build", "--release", "--locked", "--package", "tess"]);
     runner.step("build tess", command)?;
     let tess = runner.root().join("target/release/tess");
@@ -100,7 +158,7 @@ fn default_set(runner: &mut Runner) -> Result<PathBuf, Failure> {
         ),
         (setup::NEWER, elsewhere.join("default.toml")),
     ] {
-        let out = ci.join(version);
+        let out = built_by(runner, version);
         let name = format!("default set with ptxas {version}");
         let mut command = runner.command(&tess);
         command
@@ -126,8 +184,7 @@ fn default_set(runner: &mut Runner) -> Result<PathBuf, Failure> {
             Some((name, _)) => Err(format!("{name} differs")),
             None => Ok(()),
         }
-    })?;
-    Ok(folders[0].join("default.tset"))
+    })
 }
 
 /// Fails if a body has no resources, or spills, in the output of `tess build --json`.

@@ -17,7 +17,8 @@ const HELP: &str = "\
 cargo xtask COMMAND
 
   build        set up the tools, build `tess` (release) and compile the default kernel set for every target
-  ci           everything that CI runs: formatting, lints, tests with and without LLVM, the Python wheel, the default set through two versions of ptxas
+  ci           everything that CI runs: formatting, lints, tests with and without LLVM, the Python wheel, the default set through two versions of ptxas;
+               `ci PART` begins at lints, tests, wheel, no-llvm, sets or bundle
   setup        install ptxas (from PyPI) under target/tools
   gpu-bundle   pack gpu-bundle/: tess, the default set, conformance and bench, to test a GPU machine that has neither Rust nor LLVM
   wheel        build the Python package into target/wheels and run its tests on the installed wheel
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
         .to_path_buf();
     let mut runner = Runner::new(root);
     let result = match command.as_str() {
-        "ci" => ci::run(&mut runner),
+        "ci" => ci::run(&mut runner, std::env::args().nth(2).as_deref()),
         "build" => build(&mut runner),
         "setup" => setup::install(&mut runner, setup::WANTED),
         "gpu-bundle" => bundle::pack(&mut runner, None).map(|_| ()),
