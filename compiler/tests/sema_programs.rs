@@ -403,6 +403,16 @@ fn races_are_told_from_what_is_apart() {
             "y[i / 8, i % 8] = 0.0;",
         ),
         (
+            "y: out view<f32>[n, m], x: view<i32>[1]",
+            "i in n",
+            "let c = x[0]; y[i / c, i % c] = 0.0;",
+        ),
+        (
+            "y: mut view<f32>[n, m]",
+            "i in n, j in m",
+            "y[i, j + iota<i32>[4].sum()] = y[i, j + iota<i32>[4].sum()];",
+        ),
+        (
             "y: out view<f32>[n], x: view<i32>[n] distinct",
             "i in n",
             "y[x[i]] = 0.0;",
@@ -458,6 +468,20 @@ fn races_are_told_from_what_is_apart() {
             "i in ceil_div(n, 8)",
             "y[i*8 +: 8] = 0.0; y[i*16 +: 8] = 0.0;",
             "E0401",
+        ),
+        // Another divisor in each block: quotient and remainder may agree.
+        (
+            "y: out view<f32>[n, m], x: view<i32>[n]",
+            "i in n",
+            "y[i / x[i], i % x[i]] = 0.0;",
+            "E0401",
+        ),
+        // Sums of one form over tiles of two shapes: 6 and 28.
+        (
+            "y: mut view<f32>[n, m]",
+            "i in n, j in m",
+            "y[i, j + iota<i32>[4].sum()] = y[i, j + iota<i32>[8].sum()];",
+            "E0402",
         ),
         ("y: mut view<f32>[n]", "i in n", "y[i] = y[0];", "E0402"),
         ("y: mut view<f32>[n]", "i in n", "y[i] = y[i + 1];", "E0402"),

@@ -187,9 +187,11 @@ impl Checker<'_> {
     }
 
     fn opaque(&mut self, op: OpId, operands: &[Form], inside: Inside) -> Form {
-        let kind = &self.kernel.body.ops[op].kind;
+        let data = &self.kernel.body.ops[op];
         let (mut axes, mut fixed) = (0, true);
-        let mut key = format!("{kind:?}");
+        // What a cast, an `iota` or a broadcast gives, its result's type says.
+        let ty = data.results.first().map(|r| self.kernel.body.ty(*r));
+        let mut key = format!("{:?} {ty:?}", data.kind);
         for form in operands {
             let (a, f) = self.nature(form);
             axes |= a;
@@ -577,7 +579,8 @@ impl Checker<'_> {
         start.clone()
     }
 
-    /// `x / c` in one dimension and `x % c` in another give `x`, and so a grid index.
+    /// `x / c` in one dimension and `x % c` in another give `x`, and so a grid index, if blocks that are not told apart
+    /// have one `c`.
     fn split_key(&self, accesses: &[&Access], known: u64) -> Option<u64> {
         let first = accesses[0];
         for (i, dim) in first.dims.iter().enumerate() {
@@ -597,7 +600,9 @@ impl Checker<'_> {
                 let alike = accesses[1..]
                     .iter()
                     .all(|a| a.dims[i] == first.dims[i] && a.dims[j] == first.dims[j]);
-                if x != y || c != d || !alike {
+                let (axes, fixed) = self.nature(c);
+                let common = fixed && axes & !known == 0;
+                if x != y || c != d || !common || !alike {
                     continue;
                 }
                 let whole = Access {
