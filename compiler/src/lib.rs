@@ -1,4 +1,12 @@
-//! The Tess compiler.
+//! The Tess compiler: from source to PTX, with every stage visible.
+//!
+//! A [`Session`] loads files and all that they use. [`Session::instantiate`] gives one kernel with its compile-time
+//! arguments, for one target, as tile IR: what the kernel means, which [`interp`] runs. [`passes::lower`] makes role IR of
+//! it: how it runs, with layouts, shared memory and barriers. `codegen::compile` (feature `llvm`) makes PTX of that, and
+//! [`emit`] machine code and kernel sets.
+//!
+//! Invariants: no input panics, and what is wrong with one is a [`diagnostics::Diagnostic`]; nothing reads the clock, the
+//! environment or a hash map's order on the way to PTX; only [`target`] knows one SM from another.
 
 #[cfg(feature = "llvm")]
 pub mod codegen;

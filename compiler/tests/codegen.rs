@@ -49,21 +49,12 @@ fn on(targets: &[Target], text: &str, tidy: bool) -> Vec<Module> {
             let module = compile(text, target);
             assert!(module.ptx.contains(&format!(".target {target}")));
             assert!(module.ptx.contains(&module.entry));
-            if let Ok(dir) = std::env::var("TESS_DUMP") {
-                let file = |extension: &str| format!("{dir}/{}.{extension}", module.entry);
-                std::fs::write(file(&format!("{target}.ptx")), &module.ptx).unwrap();
-                std::fs::write(file(&format!("{target}.ll")), &module.llvm_ir).unwrap();
-                std::fs::write(file("tile"), text).unwrap();
-            }
             if let Some(tool) = &tool {
                 let cubin = tool
                     .assemble(&module.ptx, target)
                     .unwrap_or_else(|e| panic!("{e}\n{}", module.ptx));
                 if tidy {
                     assert_eq!(cubin.losses, Vec::<String>::new(), "{}", module.entry);
-                }
-                if std::env::var("TESS_DUMP").is_ok() {
-                    println!("{} {target}: {:?}", module.entry, cubin.resources);
                 }
             }
             module

@@ -123,9 +123,6 @@ impl Gemm {
 fn compile(text: &str, target: Target) -> Module {
     let kernel = tile::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let lowered = passes::lower(&kernel, &target).unwrap_or_else(|d| panic!("{d:?}"));
-    if let Ok(dir) = std::env::var("TESS_DUMP") {
-        std::fs::write(format!("{dir}/{target}.role"), lowered.to_string()).unwrap();
-    }
     codegen::compile(&lowered, target, &SourceMap::default()).unwrap_or_else(|d| {
         let text = codegen::llvm_text(&lowered, target, &SourceMap::default());
         panic!("{d:?}\n{}", text.unwrap_or_default())
@@ -135,22 +132,10 @@ fn compile(text: &str, target: Target) -> Module {
 /// Compiles and assembles; nothing may spill or be complained about.
 fn assembled(gemm: Gemm, target: Target) -> Module {
     let module = compile(&gemm.text(), target);
-    let dump = std::env::var("TESS_DUMP").ok();
-    if let Some(dir) = &dump {
-        let file = |extension: &str| format!("{dir}/{}.{extension}", module.entry);
-        std::fs::write(file(&format!("{target}.ptx")), &module.ptx).unwrap();
-        std::fs::write(file(&format!("{target}.ll")), &module.llvm_ir).unwrap();
-    }
     if let Ok(tool) = Ptxas::find() {
         let cubin = tool
             .assemble(&module.ptx, target)
             .unwrap_or_else(|e| panic!("{e}\n{}", module.ptx));
-        if dump.is_some() {
-            println!(
-                "{} {target}: {:?} {} {:?}",
-                module.entry, cubin.resources, module.shared_bytes, cubin.losses
-            );
-        }
         assert_eq!(
             cubin.losses,
             Vec::<String>::new(),

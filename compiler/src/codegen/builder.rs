@@ -134,18 +134,13 @@ impl Ty {
 impl fmt::Display for Ty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scalar = match self.scalar {
-            Scalar::I1 => "i1",
-            Scalar::I8 => "i8",
-            Scalar::I16 => "i16",
-            Scalar::I32 => "i32",
-            Scalar::I64 => "i64",
-            Scalar::I128 => "i128",
             Scalar::F16 => "half",
             Scalar::Bf16 => "bfloat",
             Scalar::F32 => "float",
             Scalar::F64 => "double",
             Scalar::Global => "ptr addrspace(1)",
             Scalar::Shared => "ptr addrspace(3)",
+            _ => &self.element().suffix(),
         };
         match self.lanes {
             1 => f.write_str(scalar),

@@ -2,7 +2,7 @@
 //!
 //! A kernel becomes one LLVM function: uniform scalars are scalars, a tile is one LLVM value for each register of its
 //! layout, coordinates are worked out once per layout from the thread's number. What LLVM cannot say is inline PTX from
-//! [`ptx_table`]; what a target lacks is asked of [`crate::target::legality`] before anything is emitted.
+//! `ptx_table`; what a target lacks is asked of [`crate::target::legality`] before anything is emitted.
 //!
 //! Invariants: the same kernel and target give the same text, whatever else the process does; a kernel's `.version` is
 //! the lowest that serves its target and the instructions used.

@@ -13,6 +13,8 @@ pub mod text;
 pub mod tile;
 mod verify;
 
+use std::collections::HashMap;
+
 use cranelift_entity::{PrimaryMap, entity_impl};
 use tesserine_set::{Fact, Formula, Signature};
 
@@ -185,6 +187,32 @@ impl<K, T> Body<K, T> {
         });
         self.regions[region].ops.push(op);
         op
+    }
+
+    /// Appends a copy of `from`'s operation `id`, with operands as `map` has them; its results join the map.
+    pub fn append_copy(
+        &mut self,
+        region: RegionId,
+        from: &Body<K, T>,
+        id: OpId,
+        regions: Vec<RegionId>,
+        map: &mut HashMap<ValueId, ValueId>,
+    ) -> OpId
+    where
+        K: Clone,
+        T: Clone,
+    {
+        let op = &from.ops[id];
+        let operands = op.operands.iter().map(|v| map[v]).collect();
+        let types = op.results.iter().map(|&r| from.ty(r).clone()).collect();
+        let new = self.append(region, op.kind.clone(), operands, types, regions, op.span);
+        map.extend(
+            op.results
+                .iter()
+                .copied()
+                .zip(self.ops[new].results.iter().copied()),
+        );
+        new
     }
 
     pub fn ty(&self, value: ValueId) -> &T {

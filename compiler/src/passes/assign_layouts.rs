@@ -93,20 +93,6 @@ fn is_tile(body: &RoleBody, value: ValueId) -> bool {
     matches!(body.ty(value).ty, tile::Type::Tile(_))
 }
 
-/// Operations whose tiles all have one layout.
-fn is_elementwise(kind: &tile::OpKind) -> bool {
-    matches!(
-        kind,
-        tile::OpKind::Unary(_)
-            | tile::OpKind::Binary(_)
-            | tile::OpKind::Compare(_)
-            | tile::OpKind::Fma
-            | tile::OpKind::Select
-            | tile::OpKind::Cast
-            | tile::OpKind::Bitcast
-    )
-}
-
 /// Tiles that share a layout.
 struct Group {
     shape: Vec<u32>,
@@ -320,7 +306,7 @@ impl<'a> Planner<'a> {
         for &(id, _) in order {
             let op = &body.ops[id];
             let tied: Vec<(ValueId, Vec<ValueId>)> = match &op.kind {
-                OpKind::Tile(kind) if is_elementwise(kind) => {
+                OpKind::Tile(kind) if kind.is_elementwise() => {
                     vec![(op.results[0], op.operands.clone())]
                 }
                 OpKind::Dot { .. } => vec![(op.results[0], vec![op.operands[2]])],
@@ -608,7 +594,7 @@ impl<'a> Planner<'a> {
             let shape = |v: ValueId| self.body.ty(v).ty.shape();
             let mut want = |i: usize, layout: Arc<Layout>| wanted.push(((id, i), layout));
             match &op.kind {
-                OpKind::Tile(kind) if is_elementwise(kind) => {
+                OpKind::Tile(kind) if kind.is_elementwise() => {
                     if let Some(layout) = of(op.results[0]) {
                         (0..op.operands.len())
                             .filter(|&i| is_tile(self.body, op.operands[i]))

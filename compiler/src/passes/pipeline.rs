@@ -537,20 +537,8 @@ impl Rewrite<'_> {
 
     /// Appends `id` with the operands as mapped, and maps its results.
     fn copy(&mut self, id: OpId, into: RegionId, regions: Vec<RegionId>) -> OpId {
-        let op = &self.from.ops[id];
-        let operands = op.operands.iter().map(|v| self.map[v]).collect();
-        let types = op
-            .results
-            .iter()
-            .map(|&r| self.from.ty(r).clone())
-            .collect();
-        let new = self
-            .to
-            .append(into, op.kind.clone(), operands, types, regions, op.span);
-        for (&old, &new) in op.results.iter().zip(&self.to.ops[new].results) {
-            self.map.insert(old, new);
-        }
-        new
+        self.to
+            .append_copy(into, self.from, id, regions, &mut self.map)
     }
 
     fn effect(&mut self, into: RegionId, kind: OpKind, operands: Vec<ValueId>, span: Span) {

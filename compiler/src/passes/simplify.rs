@@ -582,11 +582,6 @@ fn copy(
                 new
             })
             .collect();
-        let operands = op.operands.iter().map(|v| map[v]).collect();
-        let results = op.results.iter().map(|&r| from.ty(r).clone()).collect();
-        let new = to.append(into, op.kind.clone(), operands, results, regions, op.span);
-        for (&old, &new) in op.results.iter().zip(&to.ops[new].results) {
-            map.insert(old, new);
-        }
+        to.append_copy(into, from, id, regions, map);
     }
 }

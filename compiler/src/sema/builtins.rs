@@ -532,13 +532,7 @@ impl<'a> Evaluator<'a> {
                     Some(ident) => self.local(&ident.name).map(|b| b.value.clone()),
                     None => match &value.kind {
                         ExprKind::Field { base, name } => match self.expr(base)? {
-                            Value::Variant(v) => {
-                                v.ty.item
-                                    .fields
-                                    .iter()
-                                    .position(|f| f.name.name == name.name)
-                                    .map(|i| v.fields[i].clone())
-                            }
+                            variant @ Value::Variant(_) => variant.field(&name.name),
                             _ => None,
                         },
                         _ => None,

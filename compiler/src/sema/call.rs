@@ -84,23 +84,7 @@ impl<'a> Evaluator<'a> {
             span: base.span,
         };
         // A field that holds a function.
-        let field = match &receiver.value {
-            Value::Struct(v) => v
-                .item
-                .fields
-                .iter()
-                .position(|f| f.name.name == name.name)
-                .map(|i| v.fields[i].clone()),
-            Value::Variant(v) => {
-                v.ty.item
-                    .fields
-                    .iter()
-                    .position(|f| f.name.name == name.name)
-                    .map(|i| v.fields[i].clone())
-            }
-            _ => None,
-        };
-        if let Some(function) = field {
+        if let Some(function) = receiver.value.field(&name.name) {
             return self.apply(function, None, args, (name.span, span));
         }
         let of_variant = match &receiver.value {

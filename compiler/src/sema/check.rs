@@ -555,16 +555,7 @@ impl Names<'_> {
             path.segments.get(1),
         ) && self.program.lookup(module, &item.name).is_none()
         {
-            let names: Vec<String> = self.program.names(module).map(str::to_owned).collect();
-            let mut diagnostic = Diagnostic::error(
-                codes::E0101,
-                item.span,
-                format!("`{}` has no item `{}`", first.name, item.name),
-            );
-            if let Some(near) = nearest(&item.name, names.iter().map(String::as_str)) {
-                diagnostic = diagnostic.help(format!("did you mean `{near}`?"));
-            }
-            self.out.push(diagnostic);
+            self.out.push(self.program.no_item(module, first, item));
         }
     }
 

@@ -434,16 +434,7 @@ impl<'a> Evaluator<'a> {
             let def = match self.program.lookup(module, &item.name) {
                 Some(def @ Def::Item(m, _)) if m == module => def,
                 _ => {
-                    let names: Vec<String> =
-                        self.program.names(module).map(str::to_owned).collect();
-                    let mut diagnostic = Diagnostic::error(
-                        codes::E0101,
-                        item.span,
-                        format!("`{}` has no item `{}`", first.name, item.name),
-                    );
-                    if let Some(near) = nearest(&item.name, names.iter().map(String::as_str)) {
-                        diagnostic = diagnostic.help(format!("did you mean `{near}`?"));
-                    }
+                    let diagnostic = self.program.no_item(module, first, item);
                     return self.fail(diagnostic);
                 }
             };

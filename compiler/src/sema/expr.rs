@@ -412,31 +412,8 @@ impl<'a> Evaluator<'a> {
         name: &'a ast::Ident,
         span: Span,
     ) -> Eval<Value<'a>> {
-        match &base.0 {
-            Value::Struct(value) => {
-                if let Some(i) = value
-                    .item
-                    .fields
-                    .iter()
-                    .position(|f| f.name.name == name.name)
-                {
-                    let value = value.fields[i].clone();
-                    return self.use_value(value, span);
-                }
-            }
-            Value::Variant(value) => {
-                if let Some(i) = value
-                    .ty
-                    .item
-                    .fields
-                    .iter()
-                    .position(|f| f.name.name == name.name)
-                {
-                    let value = value.fields[i].clone();
-                    return self.use_value(value, span);
-                }
-            }
-            _ => {}
+        if let Some(value) = base.0.field(&name.name) {
+            return self.use_value(value, span);
         }
         match (name.name.as_str(), &base.0) {
             ("dtype", Value::View(view)) => return Ok(Value::DType(view.elem)),

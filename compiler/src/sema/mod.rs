@@ -6,7 +6,7 @@
 //! choose and unroll. What is generic is therefore checked where it is used, and every error shows the calls that led to it.
 //!
 //! Invariants: what is emitted passes the verifier of tile IR; after an error the walk goes on at the next statement, and a
-//! value that could not be made is [`value::Value::Error`], of which nothing more is said; no input makes it panic or run
+//! value that could not be made is `Value::Error`, of which nothing more is said; no input makes it panic or run
 //! without end (steps, depth and unrolling are limited).
 
 mod access;

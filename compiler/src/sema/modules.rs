@@ -95,6 +95,24 @@ impl Program {
             .map(String::as_str)
     }
 
+    /// The error of `first::item` where `first` is `module` and has no such item.
+    pub(crate) fn no_item(
+        &self,
+        module: Module,
+        first: &ast::Ident,
+        item: &ast::Ident,
+    ) -> Diagnostic {
+        let diagnostic = Diagnostic::error(
+            codes::E0101,
+            item.span,
+            format!("`{}` has no item `{}`", first.name, item.name),
+        );
+        match nearest(&item.name, self.names(module)) {
+            Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
+            None => diagnostic,
+        }
+    }
+
     /// The module, and the files of its folder with schedules or bodies of its kernels.
     pub(crate) fn with_related(&self, module: Module) -> impl Iterator<Item = Module> {
         std::iter::once(module).chain(self.modules[module.0 as usize].related.iter().copied())

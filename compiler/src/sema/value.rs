@@ -140,6 +140,17 @@ impl fmt::Display for Value<'_> {
 }
 
 impl<'a> Value<'a> {
+    /// The field `name` of a struct or variant, if it has one.
+    pub fn field(&self, name: &str) -> Option<Value<'a>> {
+        let (declared, values) = match self {
+            Value::Struct(v) => (&v.item.fields, &v.fields),
+            Value::Variant(v) => (&v.ty.item.fields, &v.fields),
+            _ => return None,
+        };
+        let at = declared.iter().position(|f| f.name.name == name)?;
+        Some(values[at].clone())
+    }
+
     /// Whether two compile-time values are the same one.
     pub fn same(&self, other: &Value<'a>) -> bool {
         match (self, other) {

@@ -130,7 +130,7 @@ impl Dialect for OpKind {
     }
 }
 
-/// The textual form, which [`parse`](super::parse) reads back. Layouts stand in front, under short names.
+/// The textual form, which [`parse`] reads back. Layouts stand in front, under short names.
 impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = Printer::new(&self.header);

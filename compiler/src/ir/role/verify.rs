@@ -170,13 +170,7 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
             | tile::OpKind::Reduce { .. } => {
                 return Err("has a form of its own at this level".into());
             }
-            tile::OpKind::Unary(_)
-            | tile::OpKind::Binary(_)
-            | tile::OpKind::Compare(_)
-            | tile::OpKind::Fma
-            | tile::OpKind::Select
-            | tile::OpKind::Cast
-            | tile::OpKind::Bitcast => {
+            kind if kind.is_elementwise() => {
                 let result = &body.ty(op.results[0]).layout;
                 for &operand in &op.operands {
                     ensure!(

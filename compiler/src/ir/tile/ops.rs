@@ -72,6 +72,22 @@ pub enum OpKind {
     Assert { message: String },
 }
 
+impl OpKind {
+    /// Whether each element of the result comes from those at its place in the operands.
+    pub fn is_elementwise(&self) -> bool {
+        matches!(
+            self,
+            OpKind::Unary(_)
+                | OpKind::Binary(_)
+                | OpKind::Compare(_)
+                | OpKind::Fma
+                | OpKind::Select
+                | OpKind::Cast
+                | OpKind::Bitcast
+        )
+    }
+}
+
 /// How one dimension of a view is indexed, in order of the view's dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Index {
