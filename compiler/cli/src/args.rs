@@ -22,6 +22,8 @@ pub struct Cli {
 pub enum Command {
     /// Report every diagnostic of source files; exit 1 if any is an error
     Check(Check),
+    /// Write source files in their one form
+    Fmt(Fmt),
     /// Compile a kernel set into one file
     Build(Build),
     /// Print one stage of one kernel's compilation
@@ -44,6 +46,16 @@ pub struct Check {
     /// Print the diagnostics as JSON on stdout
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Fmt {
+    /// Source files, folders of them, or `-` for stdin to stdout
+    #[arg(required = true, value_name = "PATHS")]
+    pub paths: Vec<PathBuf>,
+    /// Write nothing; list what is not formatted, and exit 1 if anything is
+    #[arg(long)]
+    pub check: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

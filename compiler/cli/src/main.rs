@@ -12,6 +12,7 @@ mod config;
 mod emit;
 mod explain;
 mod failure;
+mod fmt;
 mod gpu;
 mod list_modules;
 mod npy;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     };
     let result = match &cli.command {
         Command::Check(args) => check::run(args),
+        Command::Fmt(args) => fmt::run(args),
         Command::Build(args) => build::run(args),
         Command::Emit(args) => emit::run(args),
         Command::Run(args) => run::run(args),

@@ -538,3 +538,49 @@ instances = [\"axpy<f16>\"]
         assert!(ran.err.starts_with("error: "), "{}", ran.err);
     }
 }
+
+#[test]
+fn fmt_writes_and_checks() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = folder.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    let (loose, broken) = (inner.join("a.tess"), folder.path().join("b.tess"));
+    std::fs::write(&loose, "fn f( x )=x ;   // kept\n").unwrap();
+    std::fs::write(folder.path().join("c.txt"), "fn  f").unwrap();
+    let path = folder.path().to_str().unwrap();
+
+    let checked = run(&["fmt", "--check", path]);
+    assert_eq!(checked.code, Some(1));
+    assert!(
+        checked.out.ends_with("a.tess:1 is not formatted\n"),
+        "{}",
+        checked.out
+    );
+    let text = std::fs::read_to_string(&loose).unwrap();
+    assert!(text.starts_with("fn f( x )"), "--check writes nothing");
+
+    assert_eq!(run(&["fmt", path]).code, Some(0));
+    let text = std::fs::read_to_string(&loose).unwrap();
+    assert_eq!(text, "fn f(x) = x;  // kept\n");
+    assert_eq!(run(&["fmt", "--check", path]).code, Some(0));
+
+    std::fs::write(&broken, "fn f( = 1;\n").unwrap();
+    let failed = run(&["fmt", path]);
+    assert_eq!(failed.code, Some(1));
+    assert!(failed.err.contains("E0002"), "{}", failed.err);
+    assert_eq!(std::fs::read_to_string(&broken).unwrap(), "fn f( = 1;\n");
+    assert_eq!(run(&["fmt", "no-such-folder"]).code, Some(1));
+}
+
+#[test]
+fn fmt_is_a_filter() {
+    let mut child = tess()
+        .args(["fmt", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"const  N=4 ;").unwrap();
+    let ran = ran(child.wait_with_output().unwrap());
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "const N = 4;\n"));
+}

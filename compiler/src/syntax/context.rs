@@ -44,6 +44,8 @@ pub struct Context<'s> {
     file_doc: &'s Option<String>,
     pub diagnostics: RefCell<Diagnostics>,
     pub stuck: RefCell<Vec<Stuck>>,
+    /// Where the left side of each operator with two sides ends: the operator is the next token.
+    pub operators: RefCell<Vec<u32>>,
 }
 
 impl<'s> Context<'s> {
@@ -58,6 +60,7 @@ impl<'s> Context<'s> {
             file_doc,
             diagnostics: RefCell::default(),
             stuck: RefCell::default(),
+            operators: RefCell::default(),
         }
     }
 
@@ -142,6 +145,7 @@ impl<'s> Context<'s> {
 
     pub fn binary(&self, left: Expr, op: BinaryOp, right: Expr) -> Expr {
         let span = left.span.to(right.span);
+        self.operators.borrow_mut().push(left.span.end);
         Expr {
             kind: ExprKind::Binary {
                 op,

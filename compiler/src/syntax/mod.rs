@@ -7,6 +7,7 @@ pub mod ast;
 mod context;
 pub mod dump;
 pub mod fmt;
+mod format;
 pub mod nesting;
 mod recover;
 pub mod token;
@@ -17,6 +18,7 @@ use crate::{
 };
 pub use dump::dump;
 pub use fmt::print;
+pub use format::format;
 
 use context::{Context, Parsed};
 use recover::Recovery;
@@ -32,9 +34,19 @@ const MAX_MENDS: usize = 20;
 
 /// Parses a file. With errors the tree has what could be made out; what is missing in it is not to be reported again.
 pub fn parse(sources: &SourceMap, file: FileId, diagnostics: &mut Diagnostics) -> ast::File {
-    match parse_from(sources, file, Token::StartFile, diagnostics) {
-        Some(Parsed::File(file)) => file,
-        _ => ast::File::default(),
+    parse_with_operators(sources, file, diagnostics).0
+}
+
+/// The tree, and where the left sides of operators end.
+fn parse_with_operators(
+    sources: &SourceMap,
+    file: FileId,
+    diagnostics: &mut Diagnostics,
+) -> (ast::File, Vec<u32>) {
+    let mut operators = Vec::new();
+    match parse_from(sources, file, Token::StartFile, diagnostics, &mut operators) {
+        Some(Parsed::File(file)) => (file, operators),
+        _ => (ast::File::default(), operators),
     }
 }
 
@@ -45,7 +57,8 @@ pub fn parse_instance(
     file: FileId,
     diagnostics: &mut Diagnostics,
 ) -> Option<(ast::Path, Vec<ast::CArg>)> {
-    match parse_from(sources, file, Token::StartInstance, diagnostics) {
+    let start = Token::StartInstance;
+    match parse_from(sources, file, start, diagnostics, &mut Vec::new()) {
         Some(Parsed::Instance(path, cargs)) => Some((path, cargs)),
         _ => None,
     }
@@ -56,6 +69,7 @@ fn parse_from(
     file: FileId,
     start: Token<'static>,
     diagnostics: &mut Diagnostics,
+    operators: &mut Vec<u32>,
 ) -> Option<Parsed> {
     let text = sources.get(file).map_or("", |f| &f.text);
     if u32::try_from(text.len()).is_err() {
@@ -93,6 +107,7 @@ fn parse_from(
             .map_err(|e| context.stuck(e, 0))
             .ok();
         let stuck = context.stuck.into_inner();
+        *operators = context.operators.into_inner();
         let mut found = context.diagnostics.into_inner();
         let recovery = Recovery {
             file,

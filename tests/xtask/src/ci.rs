@@ -23,6 +23,9 @@ const WITHOUT_LLVM: &[&str] = &[
     "tesserine-set",
 ];
 
+/// Where our own Tess lies. Wrong programs (`tests/diagnostics`) stay as they are written.
+const SOURCES: &[&str] = &["kernels-dsl", "stdlib"];
+
 /// A part of CI.
 struct Part {
     name: &'static str,
@@ -89,7 +92,10 @@ fn lints(runner: &mut Runner) -> Result<(), Failure> {
         "-D",
         "warnings",
     ]);
-    runner.step("lints", command)
+    runner.step("lints", command)?;
+    let mut command = runner.cargo(&["run", "--quiet", "--locked", "--package", "tess", "--"]);
+    command.args(["fmt", "--check"]).args(SOURCES);
+    runner.step("formatting of Tess", command)
 }
 
 fn tests(runner: &mut Runner) -> Result<(), Failure> {
