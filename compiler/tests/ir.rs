@@ -79,17 +79,22 @@ fn header(facts: Vec<Formula>) -> Header {
             bytes: 16,
         }],
         axes: vec![
+            GridAxis::new(
+                "i",
+                Formula::binary(FormulaOp::CeilDiv, m(), Formula::int(4)),
+            ),
             GridAxis {
-                name: "i".into(),
-                extent: Formula::binary(FormulaOp::CeilDiv, m(), Formula::int(4)),
+                rev: true,
+                ..GridAxis::new("j", n())
             },
             GridAxis {
-                name: "j".into(),
-                extent: n(),
+                cluster: true,
+                ..GridAxis::new("s", Formula::int(2))
             },
         ],
         order: Order::Grouped { group: 8 },
         persistent: true,
+        dynamic: true,
         schedule: Schedule {
             warps: Some(4),
             stages: None,

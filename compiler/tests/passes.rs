@@ -73,13 +73,11 @@ impl Make {
                 requires: Vec::new(),
                 facts,
                 axes: ["i", "j"]
-                    .map(|name| tesserine_compiler::ir::GridAxis {
-                        name: name.to_owned(),
-                        extent: Formula::dim(0),
-                    })
+                    .map(|name| tesserine_compiler::ir::GridAxis::new(name, Formula::dim(0)))
                     .to_vec(),
                 order: tesserine_compiler::ir::Order::Rows,
                 persistent: false,
+                dynamic: false,
                 schedule: Schedule::default(),
                 span: Span::NONE,
             },

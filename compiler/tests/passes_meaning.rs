@@ -334,12 +334,10 @@ fn program(steps: &[Step], warps: u32) -> Kernel {
                 tesserine_set::Term::Int(0),
                 tesserine_set::Term::Op(tesserine_set::FormulaOp::Eq),
             ]))],
-            axes: vec![GridAxis {
-                name: "i".to_owned(),
-                extent: Formula::int(1),
-            }],
+            axes: vec![GridAxis::new("i", Formula::int(1))],
             order: tesserine_compiler::ir::Order::Rows,
             persistent: false,
+            dynamic: false,
             schedule: Schedule {
                 warps: Some(warps),
                 ..Schedule::default()

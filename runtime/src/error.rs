@@ -30,6 +30,8 @@ pub enum Error {
         reason: String,
     },
 
+    #[error("`{kernel}` draws its tiles from a counter, which launches do not yet have")]
+    Counter { kernel: String },
     #[error("{place} has no kernel `{name}`; it has {}", list(available))]
     NoKernel {
         place: String,

@@ -368,6 +368,11 @@ impl Kernel {
                 _ => 0,
             },
             AbiArg::Dim { dim } => binding.dims[dim as usize] as u64,
+            AbiArg::Counter => {
+                return Err(Error::Counter {
+                    kernel: self.name().to_owned(),
+                });
+            }
             AbiArg::Scalar { param } => {
                 let param = param as usize;
                 let declared = &self.instance().signature.params[param];
@@ -518,7 +523,10 @@ fn resident(
         Some(blocks) => blocks,
         None => function.blocks_per_sm(record.threads, record.shared_bytes)?,
     };
-    Ok(Some(device.multiprocessors().saturating_mul(each).max(1)))
+    // Whole clusters only.
+    let cluster = record.cluster.max(1);
+    let blocks = device.multiprocessors().saturating_mul(each);
+    Ok(Some((blocks / cluster).max(1) * cluster))
 }
 
 /// The blocks to launch for a grid of `points`: one each, or no more than `resident`, which then share them.

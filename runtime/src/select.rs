@@ -335,6 +335,7 @@ mod tests {
                     entry: "k".into(),
                     grid: vec![],
                     persistent: None,
+                    cluster: 1,
                     threads: 128,
                     shared_bytes: 0,
                     abi: vec![],
@@ -352,6 +353,7 @@ mod tests {
             requires: vec![],
             bodies: bodies.iter().enumerate().map(record).collect(),
             unordered: false,
+            tune: Vec::new(),
         }
     }
 

@@ -125,7 +125,10 @@ fn a_persistent_body_is_launched_as_often_as_it_fits() {
     for (blocks_per_sm, at_most) in [(Some(1), 1), (Some(2), 2), (None, 32)] {
         let mut manifest = manifest();
         for body in &mut manifest.instances[0].bodies {
-            body.persistent = Some(Persistent { blocks_per_sm });
+            body.persistent = Some(Persistent {
+                blocks_per_sm,
+                dynamic: false,
+            });
         }
         let set = KernelSet::from_bytes(set_bytes(manifest, &walking())).unwrap();
         let axpy = set.kernel("axpy<f32>").unwrap();

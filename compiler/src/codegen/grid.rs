@@ -1,10 +1,21 @@
 //! Which tile a block works on: the order of the grid, and blocks that go on from tile to tile.
+//!
+//! Tiles are numbered by cluster: the blocks of one have neighbouring numbers, the first of them a multiple of the cluster's
+//! size, and the rank in the cluster is what remains.
 
 use super::{
-    builder::{Effect, I32, I64, Place, Val},
+    builder::{Effect, I32, I64, Kind, Place, SHARED, Ty, Val},
     lower::Lower,
+    ptx_table::{self, Template},
 };
-use crate::{diagnostics::Diagnostic, ir::Order};
+use crate::{
+    diagnostics::Diagnostic,
+    ir::{GridAxis, Order},
+    target::legality::Instruction,
+};
+
+/// Bytes of shared memory by which a block's threads learn which tile was drawn, while nothing else is there.
+pub(super) const DRAWN: u32 = 16;
 
 impl Lower<'_> {
     /// The kernel's operations, once for the block's tile or for each of its tiles.
@@ -35,11 +46,15 @@ impl Lower<'_> {
         let tile = slot.results()[0];
         self.axes = self.grid_indices(tile);
         self.region(root)?;
-        if self.kernel.shared_bytes > 0 {
-            // The next tile uses the shared memory anew.
-            self.barrier()?;
-        }
-        let next = self.b.add(tile, blocks);
+        let next = if self.kernel.header.dynamic {
+            self.draw(blocks, tiles)?
+        } else {
+            if self.kernel.shared_bytes > 0 {
+                // The next tile uses the shared memory anew.
+                self.barrier()?;
+            }
+            self.b.add(tile, blocks)
+        };
         let again = self.b.icmp("ult", next, tiles);
         let latch = self.b.block();
         self.b.branch(again, head, after, true);
@@ -48,6 +63,87 @@ impl Lower<'_> {
         self.b.begin(after);
         self.b.return_void();
         Ok(())
+    }
+
+    /// The tile that the block goes on to, from the counter. The first tile of each block is its own number; of `tiles`
+    /// clusters' tiles, as many are drawn as remain then, and each cluster draws once in vain: whoever draws last, which is
+    /// when `tiles` have been drawn in all, leaves the counter at 0.
+    fn draw(&mut self, blocks: Val, tiles: Val) -> Result<Val, Diagnostic> {
+        let cluster = self.kernel.header.cluster();
+        let counter = self.counter();
+        let shared = Val {
+            ty: SHARED,
+            kind: Kind::SharedBase,
+        };
+        let place = self.b.go_to(Place::Prologue);
+        let size = Val::i32(cluster);
+        let (groups, _) = self.divide(tiles, size);
+        let (first, _) = self.divide(blocks, size);
+        let rank = self.cluster_rank();
+        let last = self.b.sub(groups, Val::i32(1));
+        let leader = self.b.icmp("eq", self.thread, Val::i32(0));
+        let lead = self.b.icmp("eq", rank, Val::i32(0));
+        let leader = self.b.and(leader, lead);
+        self.b.go_to(place);
+        // All are done with the shared memory.
+        self.meet(cluster)?;
+        let (draw, after) = (self.b.label(), self.b.label());
+        self.b.branch(leader, draw, after, false);
+        self.b.begin(draw);
+        let drawn = self.ptx(&ptx_table::draw(), &[counter], I64);
+        let drawn = self.b.resize(drawn, I32, false);
+        let done = self.b.icmp("eq", drawn, last);
+        let reset = ptx_table::reset();
+        self.b.asm(
+            &reset.text,
+            &reset.constraints,
+            &[],
+            &[counter, done],
+            Effect::Memory,
+        );
+        let next = self.b.add(drawn, first);
+        self.b.store(next, shared, 4);
+        self.b.jump(after);
+        self.b.begin(after);
+        self.meet(cluster)?;
+        let next = if cluster > 1 {
+            self.ptx(&ptx_table::load_first(), &[shared], I32)
+        } else {
+            self.b.load(shared, I32, 4, false)
+        };
+        self.meet(cluster)?;
+        // Far beyond the end, the product would wrap.
+        let next = self.b.intrinsic("llvm.umin", &[next, groups]);
+        let start = self.b.mul(next, size);
+        Ok(self.b.add(start, rank))
+    }
+
+    /// All threads of the block's cluster meet, and see what each has written to shared memory.
+    fn meet(&mut self, cluster: u32) -> Result<(), Diagnostic> {
+        if cluster > 1 {
+            self.need(Instruction::Cluster)?;
+            let meet = ptx_table::meet();
+            self.b
+                .asm(&meet.text, &meet.constraints, &[], &[], Effect::Convergent);
+            return Ok(());
+        }
+        self.barrier()
+    }
+
+    /// The rank of the block in its cluster, row-major over the axes of the cluster; 0 where there is none.
+    pub(super) fn cluster_rank(&mut self) -> Val {
+        let cluster = self.kernel.header.cluster();
+        let place = self.b.go_to(Place::Prologue);
+        let block = self.special_register("ctaid.x");
+        let (_, rank) = self.divide(block, Val::i32(cluster));
+        self.b.go_to(place);
+        rank
+    }
+
+    fn ptx(&mut self, template: &Template, args: &[Val], result: Ty) -> Val {
+        let (text, constraints) = (&template.text, &template.constraints);
+        self.b
+            .asm(text, constraints, &[result], args, Effect::Memory)[0]
     }
 
     fn special_register(&mut self, name: &str) -> Val {
@@ -63,21 +159,32 @@ impl Lower<'_> {
 
     /// The index on each axis of the tile that comes at place `number`.
     fn grid_indices(&mut self, number: Val) -> Vec<Val> {
-        let axes = self.kernel.header.axes.len();
-        let (mut rest, first) = match self.kernel.header.order {
-            Order::Grouped { group } if axes > 0 => {
-                let (first, rest) = self.grouped(number, group);
-                (rest, Some(first))
+        let axes = &self.kernel.header.axes;
+        let single = |a: &GridAxis| a.extent.as_int() == Some(1);
+        let mut indices = vec![Val::i32(0); axes.len()];
+        let inner = |i: &usize| axes[*i].cluster && !single(&axes[*i]);
+        let outer: Vec<usize> = (0..axes.len()).filter(|i| !axes[*i].cluster).collect();
+        let mut rest = number;
+        let cluster = self.kernel.header.cluster();
+        if cluster > 1 {
+            (rest, _) = self.divide(number, Val::i32(cluster));
+            let mut rank = self.cluster_rank();
+            let inner: Vec<usize> = (0..axes.len()).filter(inner).collect();
+            for &i in inner.iter().rev() {
+                let extent = self.extent(i);
+                (rank, indices[i]) = self.divide(rank, extent);
             }
-            _ => (number, None),
-        };
-        let mut indices = vec![Val::i32(0); axes];
-        let outer = usize::from(first.is_some());
-        for i in (outer..axes).rev() {
-            let single = |a: &crate::ir::GridAxis| a.extent.as_int() == Some(1);
-            indices[i] = if single(&self.kernel.header.axes[i]) {
+        }
+        let mut outer = &outer[..];
+        let order = self.kernel.header.order;
+        if let (Order::Grouped { group }, [first, others @ ..]) = (order, outer) {
+            (indices[*first], rest) = self.grouped(rest, group, *first, others);
+            outer = others;
+        }
+        for (n, &i) in outer.iter().enumerate().rev() {
+            indices[i] = if single(&axes[i]) {
                 Val::i32(0)
-            } else if self.kernel.header.axes[outer..i].iter().all(single) {
+            } else if outer[..n].iter().all(|&o| single(&axes[o])) {
                 rest
             } else {
                 let extent = self.extent(i);
@@ -86,8 +193,12 @@ impl Lower<'_> {
                 remainder
             };
         }
-        if let Some(first) = first {
-            indices[0] = first;
+        for (i, axis) in axes.iter().enumerate() {
+            if axis.rev {
+                let extent = self.extent(i);
+                let last = self.b.sub(extent, Val::i32(1));
+                indices[i] = self.b.sub(last, indices[i]);
+            }
         }
         indices
             .into_iter()
@@ -95,15 +206,15 @@ impl Lower<'_> {
             .collect()
     }
 
-    /// The index on the first axis, and the place among the other axes, when the first is walked in groups of `group`.
-    fn grouped(&mut self, number: Val, group: u32) -> (Val, Val) {
-        let extent = self.extent(0);
-        let mut others = Val::i32(1);
-        for i in 1..self.kernel.header.axes.len() {
+    /// The index on the axis `first`, and the place among the axes `others`, when the first is walked in groups of `group`.
+    fn grouped(&mut self, number: Val, group: u32, first: usize, others: &[usize]) -> (Val, Val) {
+        let extent = self.extent(first);
+        let mut columns = Val::i32(1);
+        for &i in others {
             let other = self.extent(i);
-            others = self.b.mul(others, other);
+            columns = self.b.mul(columns, other);
         }
-        let tiles = self.b.mul(others, Val::i32(group));
+        let tiles = self.b.mul(columns, Val::i32(group));
         let (which, within) = self.divide(number, tiles);
         let start = self.b.mul(which, Val::i32(group));
         let left = self.b.sub(extent, start);

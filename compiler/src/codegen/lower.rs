@@ -71,6 +71,7 @@ enum Argument {
     Stride(u32, u32),
     Dim(u32),
     Scalar(u32),
+    Counter,
 }
 
 /// Lowers `kernel` for `target`.
@@ -130,7 +131,12 @@ pub fn lower<'a>(
     if let Some(registers) = kernel.header.schedule.max_regs {
         attributes.push(format!("\"nvvm.maxnreg\"=\"{registers}\""));
     }
-    if kernel.shared_bytes > 0 {
+    let cluster = kernel.header.cluster();
+    if cluster > 1 {
+        attributes.push(format!("\"nvvm.cluster_dim\"=\"{cluster},1,1\""));
+        lower.need(Instruction::Cluster)?;
+    }
+    if super::shared_bytes(kernel) > 0 {
         let align = kernel.buffers.values().map(|b| b.align).fold(16, u32::max);
         lower.b.global(&format!(
             "@shared = external addrspace(3) global [0 x i8], align {align}"
@@ -184,7 +190,7 @@ impl<'a> Lower<'a> {
     fn parameters(&mut self) -> Vec<String> {
         let signature = &self.kernel.header.signature;
         let mut text = Vec::new();
-        for (i, arg) in super::abi(signature).into_iter().enumerate() {
+        for (i, arg) in super::abi(&self.kernel.header).into_iter().enumerate() {
             let n = i as u32;
             let (key, ty, spelled) = match arg {
                 AbiArg::Pointer { param } => {
@@ -198,6 +204,10 @@ impl<'a> Lower<'a> {
                 AbiArg::Dim { dim } => {
                     let spelled = format!("i64 range(i64 0, {}) %a{n}", 1i64 << 48);
                     (Argument::Dim(dim), I64, spelled)
+                }
+                AbiArg::Counter => {
+                    let spelled = format!("ptr addrspace(1) align 8 %a{n}");
+                    (Argument::Counter, GLOBAL, spelled)
                 }
                 AbiArg::Scalar { param } => {
                     let ty = match signature.params[param as usize].kind {
@@ -245,6 +255,11 @@ impl<'a> Lower<'a> {
 
     pub fn pointer(&self, param: u32) -> Val {
         self.arguments[&Argument::Pointer(param)]
+    }
+
+    /// The counter that tiles are drawn from.
+    pub fn counter(&self) -> Val {
+        self.arguments[&Argument::Counter]
     }
 
     /// The stride of a dimension, in elements.

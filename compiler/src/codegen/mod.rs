@@ -24,11 +24,11 @@ mod reduce;
 pub use llvm::version as llvm_version;
 
 use sha2::{Digest, Sha256};
-use tesserine_set::{AbiArg, Fact, Formula, ParamKind, Signature};
+use tesserine_set::{AbiArg, Fact, Formula, ParamKind};
 
 use crate::{
     diagnostics::{Diagnostic, Diagnostics, codes},
-    ir::role,
+    ir::{Header, role},
     span::SourceMap,
     target::{PtxVersion, Target},
 };
@@ -71,7 +71,7 @@ pub fn compile(
         llvm_ir,
         ptx,
         entry,
-        abi: abi(&kernel.header.signature),
+        abi: abi(&kernel.header),
         grid: kernel
             .header
             .axes
@@ -79,7 +79,7 @@ pub fn compile(
             .map(|a| a.extent.clone())
             .collect(),
         threads: lowered.threads,
-        shared_bytes: kernel.shared_bytes,
+        shared_bytes: shared_bytes(kernel),
         ptx_version: lowered.ptx_version,
     })
 }
@@ -123,8 +123,20 @@ pub fn entry_name(name: &str, facts: &[Fact]) -> String {
     format!("{entry}_{hex}")
 }
 
-/// The arguments of an entry: pointers with their strides by view, then all dimensions, then all scalars.
-pub fn abi(signature: &Signature) -> Vec<AbiArg> {
+/// Bytes of dynamic shared memory of a block.
+fn shared_bytes(kernel: &role::Kernel) -> u32 {
+    let least = if kernel.header.dynamic {
+        grid::DRAWN
+    } else {
+        0
+    };
+    kernel.shared_bytes.max(least)
+}
+
+/// The arguments of an entry: pointers with their strides by view, then all dimensions, then all scalars, then the counter
+/// that tiles are drawn from.
+pub fn abi(header: &Header) -> Vec<AbiArg> {
+    let signature = &header.signature;
     let mut abi = Vec::new();
     for (param, p) in (0..).zip(&signature.params) {
         if let ParamKind::View(view) = &p.kind {
@@ -143,6 +155,9 @@ pub fn abi(signature: &Signature) -> Vec<AbiArg> {
         if matches!(p.kind, ParamKind::Scalar { .. }) {
             abi.push(AbiArg::Scalar { param });
         }
+    }
+    if header.dynamic {
+        abi.push(AbiArg::Counter);
     }
     abi
 }

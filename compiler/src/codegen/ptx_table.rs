@@ -168,6 +168,40 @@ pub fn copy_async(bytes: u32, to: i64, from: i64, partial: bool, predicated: boo
     }
 }
 
+/// Draws the next number from a counter. Operand: its address.
+pub fn draw() -> Template {
+    Template {
+        text: "atom.global.relaxed.gpu.add.u64 $0, [$1], 1;".to_owned(),
+        constraints: "=l,l,~{memory}".to_owned(),
+    }
+}
+
+/// Sets a counter to 0. Operands: its address, a predicate.
+pub fn reset() -> Template {
+    Template {
+        text: "@$1 st.global.relaxed.gpu.u64 [$0], 0;".to_owned(),
+        constraints: "l,b,~{memory}".to_owned(),
+    }
+}
+
+/// The threads of a cluster meet, and what one wrote to shared memory the others read.
+pub fn meet() -> Template {
+    Template {
+        text: "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+            .to_owned(),
+        constraints: "~{memory}".to_owned(),
+    }
+}
+
+/// A word of the cluster's first block. Operand: where it is in a block's shared memory.
+pub fn load_first() -> Template {
+    Template {
+        text: "{ .reg .b64 a; mapa.shared::cluster.u64 a, $1, 0; ld.shared::cluster.b32 $0, [a]; }"
+            .to_owned(),
+        constraints: "=r,l,~{memory}".to_owned(),
+    }
+}
+
 /// Two f32 (the upper one first) to the low two bytes of a word; `kind` is `e4m3x2` or `e5m2x2`.
 pub fn to_fp8(kind: &str) -> Template {
     Template {

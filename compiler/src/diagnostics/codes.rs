@@ -90,6 +90,7 @@ codes! {
     E0603: "a target that is not there",
     E0604: "a schedule or body without its kernel",
     E0605: "a kernel without a body for the target",
+    E0606: "a cluster that the target does not have",
     E0610: "the target has no instruction for this",
     E0620: "a number of warps that a block cannot have",
     E0621: "more shared memory than the target gives a block",

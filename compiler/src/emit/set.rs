@@ -364,7 +364,9 @@ mod build {
                 grid: compiled.grid,
                 persistent: kernel.header.persistent.then_some(Persistent {
                     blocks_per_sm: kernel.header.schedule.blocks_per_sm,
+                    dynamic: kernel.header.dynamic,
                 }),
+                cluster: kernel.header.cluster(),
                 threads: compiled.threads,
                 shared_bytes: compiled.shared_bytes,
                 abi: compiled.abi,
@@ -402,6 +404,7 @@ mod build {
                 requires: header.requires.clone(),
                 bodies: records,
                 unordered: false,
+                tune: Vec::new(),
             },
             bodies,
         })

@@ -53,6 +53,8 @@ pub struct Header {
     /// A fixed number of blocks walks the grid: the body is one tile's work, and a block goes on to the tile that is as
     /// many further as blocks were launched.
     pub persistent: bool,
+    /// Of a persistent body: a block draws its further tiles from a counter, so that none waits for a slow one.
+    pub dynamic: bool,
     pub schedule: Schedule,
     /// The kernel's name in its source.
     pub span: Span,
@@ -70,11 +72,38 @@ pub enum Order {
     Grouped { group: u32 },
 }
 
-/// One axis of the grid. Axes stand in source order; the last is fastest.
+/// One axis of the grid. Axes stand in source order; the last is fastest, but that those of a cluster are faster than all
+/// others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GridAxis {
     pub name: String,
     pub extent: Formula,
+    /// Its indices are walked downwards.
+    pub rev: bool,
+    /// The blocks that differ on this axis only run at once, as a cluster. The extent is a constant.
+    pub cluster: bool,
+}
+
+impl GridAxis {
+    /// An axis walked upwards, of no cluster.
+    pub fn new(name: impl Into<String>, extent: Formula) -> GridAxis {
+        GridAxis {
+            name: name.into(),
+            extent,
+            rev: false,
+            cluster: false,
+        }
+    }
+}
+
+impl Header {
+    /// Blocks of a cluster; 1 where the grid has none.
+    pub fn cluster(&self) -> u32 {
+        let axes = self.axes.iter().filter(|a| a.cluster);
+        axes.filter_map(|a| a.extent.as_int())
+            .map(|extent| u32::try_from(extent).unwrap_or(u32::MAX))
+            .fold(1, u32::saturating_mul)
+    }
 }
 
 /// What the schedule says; `None` leaves the choice to the compiler.

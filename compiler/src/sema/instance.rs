@@ -14,7 +14,7 @@ use tesserine_set::{
 use super::{
     Eval, Told,
     call::{CArgument, bare, list},
-    eval::{Binding, Evaluator, Frame, Tail, find_interface},
+    eval::{Binding, Evaluator, Frame, find_interface},
     modules::{Def, Module, Program, nearest},
     races,
     value::{Symbol, TypeValue, Value, VariantType, VariantValue, ViewValue},
@@ -390,8 +390,8 @@ impl<'a> Maker<'_, 'a> {
 
         // The body may stand in another file: its names are that file's.
         self.ev.frame().module = self.source_module;
-        let axes = self.axes()?;
-        let order = self.order()?;
+        let mut axes = self.axes()?;
+        let order = self.order(&mut axes)?;
         let mut requires = Vec::new();
         let mut facts = Vec::new();
         let own = !std::ptr::eq(self.kernel, self.source);
@@ -422,9 +422,7 @@ impl<'a> Maker<'_, 'a> {
 
         self.ev.frame().module = self.source_module;
         let ev = &mut *self.ev;
-        ev.tail = Tail::Function;
-        let value = ev.block(&self.source.body)?;
-        let value = ev.returned.take().unwrap_or(value);
+        let value = ev.kernel_body(self.source)?;
         if !matches!(value, Value::Unit) {
             let at = self
                 .source
@@ -444,6 +442,7 @@ impl<'a> Maker<'_, 'a> {
         }
         ev.builder(self.source.body.span).return_();
         requires.append(&mut ev.assumed);
+        let persistent = persistent.unwrap_or(self.source.grid.persistent);
         let header = Header {
             name: name.to_owned(),
             signature: ev.signature.clone(),
@@ -451,7 +450,8 @@ impl<'a> Maker<'_, 'a> {
             facts,
             axes,
             order,
-            persistent: persistent.unwrap_or(self.source.grid.persistent),
+            persistent,
+            dynamic: persistent && self.source.grid.dynamic,
             schedule,
             span: self.kernel.name.span,
         };
@@ -1123,21 +1123,14 @@ impl<'a> Maker<'_, 'a> {
 
     fn axes(&mut self) -> Eval<Vec<GridAxis>> {
         let grid = &self.source.grid;
-        if grid.dynamic {
-            return self
-                .ev
-                .not_yet(grid.span, "a grid whose blocks draw their tiles");
-        }
         if grid.axes.len() > 16 {
             return self
                 .ev
                 .error(codes::E0505, grid.span, "a grid has at most 16 axes");
         }
         let mut axes: Vec<GridAxis> = Vec::new();
+        let mut cluster = 1;
         for (i, axis) in grid.axes.iter().enumerate() {
-            if let Some(until) = &axis.until {
-                return self.ev.not_yet(until.span, "a grid that ends early");
-            }
             if axes.iter().any(|a| a.name == axis.name.name) {
                 return self.ev.error(
                     codes::E0103,
@@ -1155,16 +1148,16 @@ impl<'a> Maker<'_, 'a> {
                     "this axis of the grid has no blocks",
                 );
             }
-            if axis.cluster && extent.as_int() != Some(1) {
-                return self.ev.not_yet(axis.span, "a cluster");
+            if axis.cluster {
+                cluster = self.cluster_axis(axis, &extent, cluster)?;
             }
             let value = match extent.as_int() {
                 Some(1) => Value::Int(0),
                 _ => Value::Symbol(Symbol::Grid(i as u32)),
             };
             axes.push(GridAxis {
-                name: axis.name.name.clone(),
-                extent,
+                cluster: axis.cluster,
+                ..GridAxis::new(&axis.name.name, extent)
             });
             // An index of the grid hides a dimension or parameter of its name.
             self.bind(&axis.name.name, value, axis.name.span);
@@ -1172,22 +1165,80 @@ impl<'a> Maker<'_, 'a> {
         Ok(axes)
     }
 
-    /// What follows `order`.
-    fn order(&mut self) -> Eval<Order> {
+    /// Checks an axis of a cluster; `others` is the size of the cluster without it. Gives the size with it.
+    fn cluster_axis(&mut self, axis: &ast::Axis, extent: &Formula, others: i64) -> Eval<i64> {
+        let span = axis.extent.span;
+        let Some(size) = extent.as_int() else {
+            return self.ev.fail(
+                Diagnostic::error(
+                    codes::E0505,
+                    span,
+                    "the size of a cluster is a constant, and this is known at the launch only",
+                )
+                .help("take it from a compile-time parameter: `S: int = 4`"),
+            );
+        };
+        if let Some(until) = &axis.until {
+            return self.ev.error(
+                codes::E0505,
+                until.span,
+                "an axis of a cluster has no `until`: its blocks run together",
+            );
+        }
+        let target = self.ev.target;
+        let most = i64::from(target.max_cluster());
+        let whole = others.saturating_mul(size);
+        if whole > most {
+            let why = match most {
+                1 => format!(
+                    "{} has no clusters, and this asks for one of {size} blocks",
+                    target.name()
+                ),
+                _ => format!("a cluster has at most {most} blocks, and this one has {whole}"),
+            };
+            return self.ev.fail(
+                Diagnostic::error(codes::E0606, span, why)
+                    .note("clusters of more than one block are of sm_90a to sm_110a")
+                    .help("let a schedule give the size: 1 where there are none"),
+            );
+        }
+        Ok(whole)
+    }
+
+    /// What follows `order`. Axes that are walked downwards are marked.
+    fn order(&mut self, axes: &mut [GridAxis]) -> Eval<Order> {
         let mut order = Order::Rows;
-        for (i, expr) in self.source.grid.order.iter().enumerate() {
+        for expr in &self.source.grid.order {
             let ast::ExprKind::Call { callee, args } = &expr.kind else {
+                return self.ev.fail(no_order(expr.span));
+            };
+            let [ast::Arg { name: None, value }] = &args[..] else {
                 return self.ev.fail(no_order(expr.span));
             };
             match bare(callee).map(|n| n.name.as_str()) {
                 Some("grouped") => {}
-                Some("rev") => return self.ev.not_yet(expr.span, "an axis walked downwards"),
+                Some("rev") => {
+                    let named = bare(value).map(|n| n.name.as_str());
+                    let axis = axes.iter_mut().find(|a| Some(a.name.as_str()) == named);
+                    let Some(axis) = axis.filter(|a| !a.cluster) else {
+                        return self.ev.error(
+                            codes::E0505,
+                            value.span,
+                            "`rev` names an axis of the grid that is no cluster's",
+                        );
+                    };
+                    if std::mem::replace(&mut axis.rev, true) {
+                        return self.ev.error(
+                            codes::E0505,
+                            expr.span,
+                            "this axis is turned round twice",
+                        );
+                    }
+                    continue;
+                }
                 _ => return self.ev.fail(no_order(expr.span)),
             }
-            let [ast::Arg { name: None, value }] = &args[..] else {
-                return self.ev.fail(no_order(expr.span));
-            };
-            if i > 0 {
+            if order != Order::Rows {
                 return self
                     .ev
                     .error(codes::E0505, expr.span, "the grid is grouped twice");

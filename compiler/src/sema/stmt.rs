@@ -46,6 +46,42 @@ impl<'a> Evaluator<'a> {
         })
     }
 
+    /// The body of a kernel, for the points of the grid before the axes' `until`.
+    pub fn kernel_body(&mut self, kernel: &'a ast::Kernel) -> Eval<Value<'a>> {
+        let mut inside = Value::Bool(true);
+        for axis in &kernel.grid.axes {
+            let Some(until) = &axis.until else { continue };
+            let end = self.expr(until)?;
+            self.int_scalar((&end, until.span), "the end of an axis")?;
+            let index = self.name(&axis.name)?;
+            let before = self.compare(
+                CompareOp::Lt,
+                (&index, axis.span),
+                (&end, until.span),
+                until.span,
+            )?;
+            inside = match &inside {
+                Value::Bool(true) => before,
+                _ => {
+                    let span = until.span;
+                    self.arithmetic(BinaryOp::And, (&inside, span), (&before, span), span)?
+                }
+            };
+        }
+        let body = Arm::Block(&kernel.body);
+        self.tail = Tail::Function;
+        match inside {
+            Value::Bool(true) => {}
+            Value::Bool(false) => return Ok(Value::Unit),
+            _ => {
+                let span = kernel.grid.span;
+                return self.run_if(&inside, body, Arm::Empty, true, span);
+            }
+        }
+        let value = self.arm(body)?;
+        Ok(self.returned.take().unwrap_or(value))
+    }
+
     /// Statements and the value behind them. An error in one statement does not keep the next from being walked.
     fn statements(
         &mut self,

@@ -43,6 +43,8 @@ pub enum Instruction {
     CpAsync,
     /// Eviction priorities of the first-level cache on loads and stores.
     EvictionPriority,
+    /// Blocks of a cluster meet, and read each other's shared memory.
+    Cluster,
 }
 
 /// One row of the table.
@@ -73,6 +75,7 @@ static TABLE: &[Row] = &[
     Row { instruction: Instruction::MmaF16K8,         spelling: "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", targets: "YYYYYYYYYY", ptx: (6, 5) },
     Row { instruction: Instruction::MmaF16K16,        spelling: "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", targets: "nYYYYYYYYY", ptx: (7, 0) },
     Row { instruction: Instruction::MmaBf16K16,       spelling: "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", targets: "nYYYYYYYYY", ptx: (7, 0) },
+    Row { instruction: Instruction::Cluster,          spelling: "barrier.cluster.arrive",        targets: "nnnnYYYYnn", ptx: (7, 8) },
     Row { instruction: Instruction::CpAsync,          spelling: "cp.async.cg.shared.global.L2::128B", targets: "nYYYYYYYYY", ptx: (7, 4) },
 ];
 

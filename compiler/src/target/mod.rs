@@ -219,6 +219,12 @@ impl Target {
         }
     }
 
+    /// Blocks that a cluster may have, where the device grants so many; 1 where there are no clusters. Up to 8 every device
+    /// of the target grants.
+    pub fn max_cluster(self) -> u32 {
+        if self.has(Feature::Cluster) { 16 } else { 1 }
+    }
+
     pub fn has(self, feature: Feature) -> bool {
         self.info().features.contains(&feature)
     }

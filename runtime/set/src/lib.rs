@@ -14,7 +14,7 @@ pub use bind::{ArgShape, BindError, Binding, ScalarValue};
 pub use container::{FORMAT_VERSION, MAGIC, ModuleEntry, ModuleKind};
 pub use dtype::{DType, UnknownDType};
 pub use formula::{Env, Formula, FormulaError, FormulaOp, Term};
-pub use manifest::{AbiArg, BodyRecord, Instance, Manifest, Persistent, Resources};
+pub use manifest::{AbiArg, BodyRecord, Choice, Instance, Manifest, Persistent, Resources, Tune};
 pub use reader::{KernelSet, SetError, SetFault};
 pub use signature::{Access, Fact, Param, ParamKind, Signature, ViewFacts, ViewParam};
 pub use validate::{InstanceProblem, MAX_ARGS, MAX_RANK, ManifestError, canonical_name};

@@ -32,6 +32,29 @@ pub struct Instance {
     /// The result depends on the order in which blocks run (`atomic_*`).
     #[serde(default)]
     pub unordered: bool,
+    /// What the schedules name for a tuner to try, in the order in which they stand.
+    #[serde(default)]
+    pub tune: Vec<Tune>,
+}
+
+/// One `tune` of a schedule: combinations of values that a tuner may try, in source spelling.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tune {
+    /// The target of the compilation that it was read for.
+    pub target: String,
+    pub choices: Vec<Choice>,
+    /// What a combination must satisfy, as written (`BM * BN <= 128 * 256`).
+    #[serde(default)]
+    pub wheres: Vec<String>,
+}
+
+/// A compile-time parameter or key of the schedule, and what may be tried for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    /// `BM`, `warps`, `p.stages`.
+    pub name: String,
+    /// As an instance's name spells them.
+    pub values: Vec<String>,
 }
 
 /// One compiled body of an instance, for one target.
@@ -49,6 +72,9 @@ pub struct BodyRecord {
     /// A fixed number of blocks walks the grid.
     #[serde(default)]
     pub persistent: Option<Persistent>,
+    /// Blocks of a cluster; 1 is none. The blocks launched are a multiple of it, those of a cluster are neighbours.
+    #[serde(default = "one")]
+    pub cluster: u32,
     /// Threads of a block.
     pub threads: u32,
     /// Bytes of dynamic shared memory.
@@ -73,6 +99,13 @@ pub struct Persistent {
     /// Blocks that one multiprocessor runs at once; as many as the driver says fit if it is not given.
     #[serde(default)]
     pub blocks_per_sm: Option<u32>,
+    /// Blocks draw their further tiles from a counter ([`AbiArg::Counter`]).
+    #[serde(default)]
+    pub dynamic: bool,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// Registers and memory of an assembled kernel.
@@ -98,4 +131,7 @@ pub enum AbiArg {
     Dim { dim: u32 },
     /// The value of scalar parameter `param`, in its own type (`bool` as one byte, integers as 64 bits).
     Scalar { param: u32 },
+    /// 64-bit address of an eight-byte word of the runtime's, aligned to its size, that no launch running at the same time uses.
+    /// It is 0 before the launch, and the kernel leaves it so.
+    Counter,
 }

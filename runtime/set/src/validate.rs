@@ -56,6 +56,8 @@ pub enum InstanceProblem {
     SharedMemory { body: usize, bytes: u32 },
     #[error("body {body}: its grid has {axes} axes, more than {MAX_RANK}")]
     GridRank { body: usize, axes: usize },
+    #[error("body {body}: {blocks} blocks of a cluster are not from 1 to 16")]
+    Cluster { body: usize, blocks: u32 },
     #[error("body {body}: {blocks} blocks a multiprocessor are not from 1 to 32")]
     BlocksPerSm { body: usize, blocks: u32 },
     #[error("body {body}: it refers to {kind} module {index}, which the set does not have")]
@@ -286,12 +288,19 @@ fn check_body(
     }
     if let Some(Persistent {
         blocks_per_sm: Some(blocks),
+        ..
     }) = body.persistent
         && !(1..=32).contains(&blocks)
     {
         return Err(InstanceProblem::BlocksPerSm {
             body: index,
             blocks,
+        });
+    }
+    if !(1..=16).contains(&body.cluster) {
+        return Err(InstanceProblem::Cluster {
+            body: index,
+            blocks: body.cluster,
         });
     }
     for (axis, extent) in body.grid.iter().enumerate() {
@@ -334,6 +343,7 @@ fn check_body(
                 view(param).is_some_and(|v| (dim as usize) < v.extents.len())
             }
             AbiArg::Dim { dim } => (dim as usize) < signature.dims.len(),
+            AbiArg::Counter => true,
             AbiArg::Scalar { param } => signature
                 .params
                 .get(param as usize)

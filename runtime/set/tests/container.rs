@@ -30,6 +30,7 @@ fn manifest() -> Manifest {
         entry: "axpy_0123abcd".into(),
         grid: vec![Formula::binary(FormulaOp::CeilDiv, n(), Formula::int(1024))],
         persistent: None,
+        cluster: 1,
         threads: 128,
         shared_bytes: 0,
         abi: vec![
@@ -74,6 +75,7 @@ fn manifest() -> Manifest {
                 body(vec![]),
             ],
             unordered: false,
+            tune: Vec::new(),
         }],
     }
 }
@@ -309,9 +311,14 @@ fn a_manifest_that_refers_to_nothing_is_neither_written_nor_read() {
     );
     assert_eq!(
         refused(&|i| i.bodies[0].persistent = Some(Persistent {
-            blocks_per_sm: Some(0)
+            blocks_per_sm: Some(0),
+            dynamic: false,
         })),
         "instance `axpy<f32>`: body 0: 0 blocks a multiprocessor are not from 1 to 32"
+    );
+    assert_eq!(
+        refused(&|i| i.bodies[0].cluster = 17),
+        "instance `axpy<f32>`: body 0: 17 blocks of a cluster are not from 1 to 16"
     );
     assert_eq!(
         refused(&|i| i.bodies[1].cubin = Some(0)),

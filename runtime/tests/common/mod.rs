@@ -67,6 +67,7 @@ pub fn manifest() -> Manifest {
             Formula::int(threads as i64),
         )],
         persistent: None,
+        cluster: 1,
         threads,
         shared_bytes: 0,
         abi: vec![
@@ -112,6 +113,7 @@ pub fn manifest() -> Manifest {
             requires: vec![Fact::Holds(small)],
             bodies: vec![body(vec![aligned(0), aligned(1)], 256), body(vec![], 64)],
             unordered: false,
+            tune: Vec::new(),
         }],
     }
 }

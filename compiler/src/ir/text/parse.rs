@@ -59,6 +59,7 @@ impl<'a> Parser<'a> {
                 axes: Vec::new(),
                 order: Order::Rows,
                 persistent: false,
+                dynamic: false,
                 schedule: Schedule::default(),
                 span: Span::NONE,
             },
@@ -704,7 +705,13 @@ impl<'a> Parser<'a> {
                 let name = self.word("an axis's name")?.to_owned();
                 self.expect_word("in")?;
                 let extent = self.formula()?;
-                self.header.axes.push(GridAxis { name, extent });
+                let (rev, cluster) = (self.eat_word("rev"), self.eat_word("cluster"));
+                self.header.axes.push(GridAxis {
+                    name,
+                    extent,
+                    rev,
+                    cluster,
+                });
             } else if self.eat_word("order") {
                 self.expect_word("grouped")?;
                 self.expect("(")?;
@@ -713,6 +720,7 @@ impl<'a> Parser<'a> {
                 self.header.order = Order::Grouped { group };
             } else if self.eat_word("persistent") {
                 self.header.persistent = true;
+                self.header.dynamic = self.eat_word("dynamic");
             } else if self.eat_word("warps") {
                 self.header.schedule.warps = Some(self.integer()?);
             } else if self.eat_word("stages") {

@@ -224,6 +224,8 @@ impl<'a> Printer<'a> {
         for axis in &header.axes {
             write!(self, "  axis {} in ", axis.name);
             self.formula(&axis.extent);
+            self.write(if axis.rev { " rev" } else { "" });
+            self.write(if axis.cluster { " cluster" } else { "" });
             self.write("\n");
         }
         match header.order {
@@ -231,7 +233,8 @@ impl<'a> Printer<'a> {
             Order::Grouped { group } => writeln!(self, "  order grouped({group})"),
         }
         if header.persistent {
-            self.write("  persistent\n");
+            let dynamic = if header.dynamic { " dynamic" } else { "" };
+            writeln!(self, "  persistent{dynamic}");
         }
         let schedule = &header.schedule;
         for (name, value) in [
