@@ -370,11 +370,19 @@ impl Generator<'_> {
             let index = match (self.script.next(4), extent.as_int()) {
                 (0, _) => Index::Scalar,
                 (1, Some(extent)) => Index::Whole { len: extent as u32 },
-                (2, _) => Index::Range { len, until: true },
-                _ => Index::Range { len, until: false },
+                (2, _) => Index::Gather { len, joined: false },
+                _ => Index::Range {
+                    len,
+                    from: self.script.next(2) == 0,
+                    until: self.script.next(2) == 0,
+                },
             };
             for _ in 0..index.operands() {
-                operands.push(self.int(region, pool));
+                let scalar = self.int(region, pool);
+                operands.push(match index {
+                    Index::Gather { len, .. } => self.builder(region).broadcast(scalar, &[len]),
+                    _ => scalar,
+                });
             }
             indices.push(index);
         }
@@ -404,7 +412,7 @@ impl Generator<'_> {
             }
         };
         self.builder(region)
-            .store(target, indices, operands, x, cache);
+            .store(target, indices, operands, x, cache, choice % 3 == 1);
     }
 
     /// Up to five operations inside, with what is visible outside; gives a value of `ty` made there.
@@ -677,7 +685,7 @@ fn to_roles(kernel: &Kernel, bytes: &[u8]) -> role::Kernel {
             cache: *cache,
             width: 1,
         },
-        OpKind::Store { indices, cache } => role::OpKind::Store {
+        OpKind::Store { indices, cache, .. } => role::OpKind::Store {
             indices: indices.clone(),
             cache: *cache,
             width: 1,
@@ -797,6 +805,7 @@ proptest! {
                 kind: FaultKind::DivisionByZero
                     | FaultKind::Assertion(_)
                     | FaultKind::Race { .. }
+                    | FaultKind::NotYet(_)
                     | FaultKind::Absent { .. },
                 ..
             })

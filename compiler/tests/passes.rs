@@ -202,7 +202,11 @@ fn barriers(kernel: &role::Kernel) -> usize {
 }
 
 fn range(len: u32) -> Index {
-    Index::Range { len, until: false }
+    Index::Range {
+        len,
+        from: false,
+        until: false,
+    }
 }
 
 /// `out[i, 0 +: B] = x[i, 0 +: B] * rsqrt(mean of squares) * weight`, then the same for what lies beyond, in a loop.
@@ -243,7 +247,7 @@ fn rmsnorm(facts: Vec<Fact>) -> Make {
         let y = b.binary(BinaryOp::Mul, v, scale);
         let y = b.binary(BinaryOp::Mul, y, w);
         let y = b.cast(y, DType::Bf16);
-        b.store(out, row.clone(), vec![i, at], y, Cache::Normal);
+        b.store(out, row.clone(), vec![i, at], y, Cache::Normal, false);
     };
     write(&mut b, head, zero);
     let blocks = b.binary(BinaryOp::Div, n, block);
@@ -328,7 +332,14 @@ fn transpose(m: u32, n: u32, dtype: DType, facts: Vec<Fact>) -> Make {
     let pad = b.float(0.0, dtype);
     let t = b.load(x, vec![range(m), range(n)], vec![i, j], pad, Cache::Normal);
     let t = b.permute(t, vec![1, 0]);
-    b.store(y, vec![range(n), range(m)], vec![j, i], t, Cache::Normal);
+    b.store(
+        y,
+        vec![range(n), range(m)],
+        vec![j, i],
+        t,
+        Cache::Normal,
+        false,
+    );
     b.return_();
     make
 }
@@ -395,7 +406,7 @@ fn softmax(rows: u32, columns: u32, facts: Vec<Fact>) -> Make {
     let v = b.load(x, tile.clone(), vec![i, zero], pad, Cache::Normal);
     let v = b.cast(v, DType::F32);
     let hi = b.reduce(ReduceOp::Max, v, Some(1));
-    b.store(top, vec![range(rows)], vec![i], hi, Cache::Normal);
+    b.store(top, vec![range(rows)], vec![i], hi, Cache::Normal, false);
     let hi = b.reshape(hi, &[rows, 1]);
     let hi = b.broadcast(hi, &[rows, columns]);
     let e = b.binary(BinaryOp::Sub, v, hi);
@@ -405,7 +416,7 @@ fn softmax(rows: u32, columns: u32, facts: Vec<Fact>) -> Make {
     let sum = b.broadcast(sum, &[rows, columns]);
     let e = b.binary(BinaryOp::Div, e, sum);
     let e = b.cast(e, DType::F16);
-    b.store(y, tile, vec![i, zero], e, Cache::Normal);
+    b.store(y, tile, vec![i, zero], e, Cache::Normal, false);
     b.return_();
     make
 }
@@ -454,10 +465,10 @@ fn a_block_that_rereads_what_it_stored_waits() {
         let row = vec![Index::Scalar, range(block)];
         let v = b.load(x, row.clone(), vec![i, zero], pad, Cache::Normal);
         let v = b.binary(BinaryOp::Add, v, v);
-        b.store(x, row.clone(), vec![i, zero], v, Cache::Normal);
+        b.store(x, row.clone(), vec![i, zero], v, Cache::Normal, false);
         let w = b.load(x, row.clone(), vec![i, shift], pad, Cache::Normal);
         let w = b.binary(BinaryOp::Mul, w, w);
-        b.store(x, row, vec![i, shift], w, Cache::Normal);
+        b.store(x, row, vec![i, shift], w, Cache::Normal, false);
         b.return_();
         make.lower("sm_80").expect("lowers")
     };
@@ -491,7 +502,7 @@ fn loops_wait_only_for_what_comes_around() {
             let at = b.binary(BinaryOp::Mul, c, stride);
             let v = b.load(x, vec![range(512)], vec![at], pad, Cache::Normal);
             let v = b.binary(BinaryOp::Add, v, v);
-            b.store(x, vec![range(512)], vec![at], v, Cache::Normal);
+            b.store(x, vec![range(512)], vec![at], v, Cache::Normal, false);
             b.yield_(Vec::new());
         }
         b.for_(None, false, [zero, n, one], &[], inner);
@@ -530,7 +541,7 @@ fn simplification_folds_merges_and_drops() {
     let v = b.binary(BinaryOp::Mul, v, one);
     let v = b.binary(BinaryOp::Add, v, w);
     let v = b.binary(BinaryOp::Mul, v, both);
-    b.store(y, vec![range(128)], vec![at], v, Cache::Normal);
+    b.store(y, vec![range(128)], vec![at], v, Cache::Normal, false);
     b.return_();
     let kernel = make.lower("sm_80").expect("lowers");
     let loads = count(&kernel, |k| matches!(k, OpKind::Load { .. }));

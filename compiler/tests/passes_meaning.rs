@@ -86,7 +86,11 @@ impl Program {
     fn load(&self, b: &mut Builder<'_>, param: u32, shape: [u32; 2], at: [ValueId; 2]) -> ValueId {
         let view = b.param(&self.signature, param);
         let pad = b.constant(Constant::Int(-3, DType::I32));
-        let indices = shape.map(|len| Index::Range { len, until: false });
+        let indices = shape.map(|len| Index::Range {
+            len,
+            from: false,
+            until: false,
+        });
         b.load(view, indices.to_vec(), at.to_vec(), pad, Cache::Normal)
     }
 
@@ -200,9 +204,13 @@ impl Program {
                 let at = [start(b, j), start(b, k)];
                 let indices = shape
                     .iter()
-                    .map(|&len| Index::Range { len, until: false })
+                    .map(|&len| Index::Range {
+                        len,
+                        from: false,
+                        until: false,
+                    })
                     .collect();
-                b.store(view, indices, at.to_vec(), x, Cache::Normal);
+                b.store(view, indices, at.to_vec(), x, Cache::Normal, false);
                 let at = if k % 2 == 0 {
                     at
                 } else {
@@ -221,7 +229,14 @@ impl Program {
                 let pad = b.constant(Constant::Int(9, DType::I32));
                 let (row, at, limit) = (start(b, k), start(b, j), b.int(i64::from(i % 100)));
                 let len = [16, 80, 48, 5][i as usize % 4];
-                let indices = vec![Index::Scalar, Index::Range { len, until: true }];
+                let indices = vec![
+                    Index::Scalar,
+                    Index::Range {
+                        len,
+                        from: false,
+                        until: true,
+                    },
+                ];
                 b.load(view, indices, vec![row, at, limit], pad, Cache::Normal)
             }
             15 if rank == 1 => {
@@ -229,6 +244,7 @@ impl Program {
                 let (row, at) = (start(b, k), start(b, j));
                 let range = Index::Range {
                     len: shape[0],
+                    from: false,
                     until: false,
                 };
                 b.store(
@@ -237,6 +253,7 @@ impl Program {
                     vec![row, at],
                     x,
                     Cache::Normal,
+                    false,
                 );
                 let column = vec![range, Index::Scalar];
                 let pad = b.constant(Constant::Int(9, DType::I32));
@@ -249,7 +266,7 @@ impl Program {
                 let all = b.reduce(ReduceOp::Max, x, None);
                 let indices = || vec![Index::Scalar, Index::Scalar];
                 let at = vec![start(b, j), start(b, k)];
-                b.store(view, indices(), at.clone(), all, Cache::Normal);
+                b.store(view, indices(), at.clone(), all, Cache::Normal, false);
                 let back = b.load(view, indices(), at, pad, Cache::Normal);
                 let back = b.broadcast(back, &shape);
                 b.binary(BinaryOp::Add, x, back)
@@ -319,7 +336,7 @@ fn program(steps: &[Step], warps: u32) -> Kernel {
         program.signature.params = program.params.clone();
         let out = b.param(&program.signature, 2 + i as u32);
         let indices = shape.iter().map(|&len| Index::Whole { len }).collect();
-        b.store(out, indices, Vec::new(), value, Cache::Normal);
+        b.store(out, indices, Vec::new(), value, Cache::Normal, false);
     }
     b.return_();
     Kernel {
@@ -685,8 +702,13 @@ impl Machine<'_> {
             let mut own = || i64::from(*at.next().expect("of the rank"));
             let i = match index {
                 Index::Scalar => *starts.next().expect("a start"),
-                Index::Range { until, .. } => {
+                Index::Gather { .. } => unreachable!("no program here gathers"),
+                Index::Range { from, until, .. } => {
                     let i = starts.next().expect("a start") + own();
+                    let lowest = from.then(|| *starts.next().expect("a lower limit"));
+                    if lowest.is_some_and(|l| i < l) {
+                        return None;
+                    }
                     let limit = until.then(|| *starts.next().expect("a limit"));
                     if limit.is_some_and(|l| i >= l) {
                         return None;

@@ -88,6 +88,7 @@ impl Lower<'_> {
             let stride = self.stride(param, d as u32);
             let extent = &parameter.extents[d];
             match *index {
+                Index::Gather { .. } => return Err(self.not_yet("an access by index tiles")),
                 Index::Scalar => {
                     let at = operands.next().expect("indices have their operands");
                     let value = self.scalar(at);
@@ -112,9 +113,19 @@ impl Lower<'_> {
                     let above;
                     let mut below = None;
                     let mut padding_only = false;
-                    if let Index::Range { until, .. } = *index {
+                    if let Index::Range {
+                        from: lower, until, ..
+                    } = *index
+                    {
                         let start = operands.next().expect("indices have their operands");
                         let from = self.scalar(start);
+                        let lower = if lower {
+                            let lower = operands.next().expect("indices have their operands");
+                            let lower = self.scalar(lower);
+                            Some(self.b.intrinsic("llvm.smax", &[lower, Val::i64(0)]))
+                        } else {
+                            None
+                        };
                         let limit = if until {
                             operands.next().map(|v| self.scalar(v))
                         } else {
@@ -141,8 +152,8 @@ impl Lower<'_> {
                             let count = self.b.resize(count, I32, true);
                             above = Some(count);
                         }
-                        if !self.is_nonnegative(start, 8) {
-                            let skip = self.b.sub(Val::i64(0), from);
+                        if lower.is_some() || !self.is_nonnegative(start, 8) {
+                            let skip = self.b.sub(lower.unwrap_or(Val::i64(0)), from);
                             let skip = self.b.intrinsic("llvm.smax", &[skip, Val::i64(0)]);
                             let skip = self.b.intrinsic("llvm.smin", &[skip, Val::i64(len as i64)]);
                             let skip = self.b.resize(skip, I32, true);

@@ -682,6 +682,19 @@ impl<'a> Lower<'a> {
                 self.rearrange(op, kind)?
             }
             Tile::Iota => self.iota(result)?,
+            Tile::Scan { .. }
+            | Tile::Sort { .. }
+            | Tile::TopK { .. }
+            | Tile::Histogram { .. }
+            | Tile::Occurrence
+            | Tile::Take { .. }
+            | Tile::Concat { .. }
+            | Tile::Ptx { .. }
+            | Tile::ClusterReduce { .. }
+            | Tile::ViewBitcast
+            | Tile::Atomic { .. }
+            | Tile::Arrive { .. }
+            | Tile::Debug { .. } => return Err(self.not_yet("this operation")),
             Tile::Reduce { .. }
             | Tile::Dot
             | Tile::Load { .. }

@@ -316,11 +316,17 @@ impl Window {
         }
         for (d, &index) in indices.iter().enumerate() {
             let extent = tensor.shape[d] as i128;
+            let mut lowest = 0;
             let (start, len, limit) = match index {
                 Index::Scalar => (i128::from(next()), 1, extent),
                 Index::Whole { len } => (0, len, extent),
-                Index::Range { len, until } => {
+                // Index tiles are not windows: see `Fault::NotYet`.
+                Index::Gather { len, .. } => (i128::from(next()), len, extent),
+                Index::Range { len, from, until } => {
                     let start = i128::from(next());
+                    if from {
+                        lowest = lowest.max(i128::from(next()));
+                    }
                     let limit = if until {
                         extent.min(i128::from(next()))
                     } else {
@@ -330,7 +336,7 @@ impl Window {
                 }
             };
             let len = i128::from(len);
-            let lo = (-start).clamp(0, len);
+            let lo = (lowest - start).clamp(0, len);
             let hi = (limit - start).clamp(lo, len);
             if lo == hi {
                 window.empty = true;

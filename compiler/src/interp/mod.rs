@@ -147,6 +147,9 @@ pub enum FaultKind {
     Step(i64),
     #[error("two blocks use element {index:?} of `{param}`, and at least one stores to it")]
     Race { param: String, index: Vec<usize> },
+    /// What the interpreter does not know.
+    #[error("{0} is not there yet")]
+    NotYet(&'static str),
     #[error("`{param}` was not given, and is used")]
     Absent { param: String },
 }
@@ -158,6 +161,7 @@ enum Fault {
     Assert(String),
     Step(i64),
     Race(usize, usize),
+    NotYet(&'static str),
     Absent(usize),
 }
 
@@ -183,6 +187,7 @@ impl InterpError {
                     FaultKind::Assertion(_) => codes::E0801,
                     FaultKind::DivisionByZero | FaultKind::Step(_) => codes::E0802,
                     FaultKind::Race { .. } => codes::E0805,
+                    FaultKind::NotYet(_) => codes::E0010,
                     FaultKind::Absent { .. } => codes::E0806,
                 };
                 (code, *span)
@@ -415,6 +420,7 @@ fn run_listed(
         Some((fault, span)) => {
             let name = |p: usize| signature.params[p].name.clone();
             let kind = match fault {
+                Fault::NotYet(what) => FaultKind::NotYet(what),
                 Fault::DivisionByZero => FaultKind::DivisionByZero,
                 Fault::Assert(message) => FaultKind::Assertion(message),
                 Fault::Step(step) => FaultKind::Step(step),

@@ -229,6 +229,24 @@ impl<'k> Machine<'k> {
                 let inner = shape(operands[1]);
                 elementwise::dot(elem(operands[2]), a, b, acc, inner[0] as usize)
             }
+            OpKind::Scan { .. }
+            | OpKind::Sort { .. }
+            | OpKind::TopK { .. }
+            | OpKind::Histogram { .. }
+            | OpKind::Occurrence
+            | OpKind::Take { .. }
+            | OpKind::Concat { .. }
+            | OpKind::Ptx { .. }
+            | OpKind::ClusterReduce { .. }
+            | OpKind::ViewBitcast
+            | OpKind::Atomic { .. }
+            | OpKind::Arrive { .. }
+            | OpKind::Debug { .. } => return Err(Fault::NotYet("this operation").into()),
+            OpKind::Load { indices, .. } | OpKind::Store { indices, .. }
+                if indices.iter().any(|i| matches!(i, Index::Gather { .. })) =>
+            {
+                return Err(Fault::NotYet("an access by index tiles").into());
+            }
             OpKind::Load { indices, .. } => {
                 let (param, window) = self.window(operands, indices)?;
                 let pad = self.data(operands[operands.len() - 1]).clone();

@@ -70,14 +70,14 @@ pub fn of(
     // The operands of the last index are the last before the pad or the value.
     let operands = &op.operands[1..op.operands.len() - 1];
     let bounds = match last {
-        Index::Range { len, until } => {
-            let own = &operands[operands.len() - 1 - until as usize..];
+        Index::Range { len, .. } => {
+            let own = &operands[operands.len() - last.operands()..];
             own.iter()
                 .map(|&v| known.twos(v))
                 .fold(extent.min(len.trailing_zeros()), u32::min)
         }
         Index::Whole { len } => len.trailing_zeros(),
-        Index::Scalar => 0,
+        Index::Scalar | Index::Gather { .. } => 0,
     };
     let bytes = WIDEST.min(1 << aligned.min(31));
     let by_alignment = (bytes * 8 / bits).max(1);

@@ -112,7 +112,7 @@ fn copy(
                 cache,
                 width: 1,
             },
-            tile::OpKind::Store { indices, cache } => role::OpKind::Store {
+            tile::OpKind::Store { indices, cache, .. } => role::OpKind::Store {
                 indices,
                 cache,
                 width: 1,

@@ -528,6 +528,9 @@ fn has_effect(kind: &OpKind) -> bool {
     matches!(
         kind,
         OpKind::Store { .. }
+            | OpKind::Atomic { .. }
+            | OpKind::Arrive { .. }
+            | OpKind::Debug { .. }
             | OpKind::Assert { .. }
             | OpKind::While
             | OpKind::Yield

@@ -176,7 +176,11 @@ impl<'a> Evaluator<'a> {
                         kinds.push(Index::Whole { len });
                     } else {
                         operands.push(self.int(a));
-                        kinds.push(Index::Range { len, until: false });
+                        kinds.push(Index::Range {
+                            len,
+                            from: false,
+                            until: false,
+                        });
                     }
                 }
                 IndexKind::Slice { start, len, until } => {
@@ -190,6 +194,7 @@ impl<'a> Evaluator<'a> {
                     }
                     kinds.push(Index::Range {
                         len,
+                        from: false,
                         until: until.is_some(),
                     });
                 }
@@ -365,8 +370,14 @@ impl<'a> Evaluator<'a> {
         }
         let x = self.coerce(value.0, elem, &shape, value.1)?;
         let id = self.view_id(&slice.view.clone());
-        self.builder(slice.span)
-            .store(id, slice.indices.clone(), slice.operands.clone(), x, cache);
+        self.builder(slice.span).store(
+            id,
+            slice.indices.clone(),
+            slice.operands.clone(),
+            x,
+            cache,
+            false,
+        );
         Ok(())
     }
 

@@ -113,6 +113,7 @@ impl Verifiable for OpKind {
             OpKind::Store { indices, cache, .. } => tile::OpKind::Store {
                 indices: indices.clone(),
                 cache: *cache,
+                scatter: false,
             },
             OpKind::Reduce { op, axis, .. } => tile::OpKind::Reduce {
                 op: *op,

@@ -4,8 +4,8 @@
 use tesserine_set::{DType, ParamKind, Signature};
 
 use super::{
-    BinaryOp, Cache, CompareOp, Constant, Index, OpKind, ReduceOp, TileBody, Type, UnaryOp,
-    ViewType,
+    AtomicOp, BinaryOp, Cache, ClusterOp, CompareOp, Constant, Index, OpKind, ReduceOp, ScanOp,
+    TileBody, Type, UnaryOp, ViewType,
 };
 use crate::{
     ir::{OpId, RegionId, ValueId},
@@ -196,9 +196,116 @@ impl<'a> Builder<'a> {
         operands: Vec<ValueId>,
         x: ValueId,
         cache: Cache,
+        scatter: bool,
     ) -> OpId {
         let operands = [vec![view], operands, vec![x]].concat();
-        self.op(OpKind::Store { indices, cache }, operands, Vec::new())
+        let kind = OpKind::Store {
+            indices,
+            cache,
+            scatter,
+        };
+        self.op(kind, operands, Vec::new())
+    }
+
+    /// What was there before. `values`: x, or for `cas` what is expected and x, of the type that a load would give.
+    pub fn atomic(
+        &mut self,
+        op: AtomicOp,
+        view: ValueId,
+        indices: Vec<Index>,
+        operands: Vec<ValueId>,
+        values: Vec<ValueId>,
+    ) -> ValueId {
+        let ty = accessed(self.ty(view).elem(), &indices);
+        let operands = [vec![view], operands, values].concat();
+        self.one(OpKind::Atomic { op, indices }, operands, ty)
+    }
+
+    /// Whether this block is the last of `n`; `operands`: one index a dimension of the view.
+    pub fn arrive(&mut self, view: ValueId, operands: Vec<ValueId>, n: ValueId) -> ValueId {
+        let indices = vec![Index::Scalar; operands.len()];
+        let operands = [vec![view], operands, vec![n]].concat();
+        let ty = Type::Scalar(DType::Bool);
+        self.one(OpKind::Arrive { indices }, operands, ty)
+    }
+
+    /// The same memory as elements of `elem`.
+    pub fn view_bitcast(&mut self, view: ValueId, elem: DType) -> ValueId {
+        let ty = self.ty(view).with_elem(elem);
+        self.one(OpKind::ViewBitcast, vec![view], ty)
+    }
+
+    pub fn scan(&mut self, op: ScanOp, x: ValueId, axis: u32) -> ValueId {
+        let ty = scanned(op, self.ty(x));
+        self.one(OpKind::Scan { op, axis }, vec![x], ty)
+    }
+
+    /// The keys in order, and the payloads along with them.
+    pub fn sort(&mut self, values: Vec<ValueId>, descending: bool) -> Vec<ValueId> {
+        let types = values.iter().map(|&v| self.ty(v).clone()).collect();
+        let op = self.op(OpKind::Sort { descending }, values, types);
+        self.body.ops[op].results.clone()
+    }
+
+    /// Values and indices.
+    pub fn topk(&mut self, x: ValueId, k: u32) -> (ValueId, ValueId) {
+        let mut shape = self.ty(x).shape().to_vec();
+        if let Some(last) = shape.last_mut() {
+            *last = k;
+        }
+        let values = Type::tile(self.ty(x).elem(), shape);
+        let types = vec![values.clone(), values.with_elem(DType::I32)];
+        let op = self.op(OpKind::TopK { k }, vec![x], types);
+        let results = &self.body.ops[op].results;
+        (results[0], results[1])
+    }
+
+    pub fn histogram(&mut self, x: ValueId, n: u32) -> ValueId {
+        self.one(
+            OpKind::Histogram { n },
+            vec![x],
+            Type::tile(DType::I32, [n]),
+        )
+    }
+
+    pub fn occurrence(&mut self, x: ValueId) -> ValueId {
+        let ty = self.ty(x).with_elem(DType::I32);
+        self.one(OpKind::Occurrence, vec![x], ty)
+    }
+
+    pub fn take(&mut self, x: ValueId, index: ValueId, axis: u32) -> ValueId {
+        let ty = self.ty(index).with_elem(self.ty(x).elem());
+        self.one(OpKind::Take { axis }, vec![x, index], ty)
+    }
+
+    pub fn concat(&mut self, a: ValueId, b: ValueId, axis: u32) -> ValueId {
+        let mut shape = self.ty(a).shape().to_vec();
+        shape[axis as usize] += self.ty(b).shape()[axis as usize];
+        let ty = Type::tile(self.ty(a).elem(), shape);
+        self.one(OpKind::Concat { axis }, vec![a, b], ty)
+    }
+
+    /// `operands`: those of the instruction; the result has the type of `meaning`.
+    pub fn ptx(
+        &mut self,
+        text: impl Into<String>,
+        mut operands: Vec<ValueId>,
+        meaning: ValueId,
+    ) -> ValueId {
+        let ty = self.ty(meaning).clone();
+        operands.push(meaning);
+        let text = text.into();
+        self.one(OpKind::Ptx { text }, operands, ty)
+    }
+
+    pub fn cluster_reduce(&mut self, op: ClusterOp, x: ValueId, axis: u32) -> ValueId {
+        let ty = self.ty(x).clone();
+        self.one(OpKind::ClusterReduce { op, axis }, vec![x], ty)
+    }
+
+    pub fn debug(&mut self, label: impl Into<String>, x: ValueId) -> OpId {
+        let label = label.into();
+        self.op(OpKind::Debug { label }, vec![x], Vec::new())
     }
 
     /// An `if` whose regions, made and ended by the caller, yield `results`.
@@ -329,4 +436,29 @@ pub fn reduced(op: ReduceOp, x: &Type, axis: Option<u32>) -> Type {
         (_, elem) => elem,
     };
     tile_or_scalar(elem, shape)
+}
+
+/// The result's type of a scan of `x`: as for the reduction of the same name, over a tile.
+pub fn scanned(op: ScanOp, x: &Type) -> Type {
+    match (op, x.elem()) {
+        (ScanOp::Sum, DType::Bool) => x.with_elem(DType::I32),
+        (ScanOp::Sum, elem) if elem.is_float() && elem != DType::F64 => x.with_elem(DType::F32),
+        _ => x.clone(),
+    }
+}
+
+/// The type in which products of `a` and `b` may be added up; none if there are no such products. The first is the
+/// natural one.
+pub fn product_types(a: DType, b: DType) -> &'static [DType] {
+    let fp8 = |t| matches!(t, DType::E4m3 | DType::E5m2);
+    match (a, b) {
+        (DType::F64, DType::F64) => &[DType::F64],
+        (DType::F16, DType::F16) => &[DType::F32, DType::F16],
+        (DType::Bf16, DType::Bf16) | (DType::F32, DType::F32) | (DType::Tf32, DType::Tf32) => {
+            &[DType::F32]
+        }
+        (DType::I8 | DType::U8, DType::I8 | DType::U8) => &[DType::I32],
+        _ if fp8(a) && fp8(b) => &[DType::F32],
+        _ => &[],
+    }
 }

@@ -2,8 +2,11 @@
 //!
 //! Each kind says its operands and results in the form `operands -> results`. `s` is a scalar, `t` a tile, `x` either.
 //! Elementwise operations take operands of one shape and, but for `select`'s condition, one element type: sema inserts
-//! `broadcast` and `cast`. Nothing here has a side effect but `store`, `assert` and the terminators; a `load` from a
-//! view that the kernel also stores to is ordered with those stores by its place.
+//! `broadcast` and `cast`. Nothing here has a side effect but `store`, `atomic`, `arrive`, `assert`, `debug` and the
+//! terminators; a `load` from a view that the kernel also stores to is ordered with those by its place.
+//!
+//! A view is a parameter, or one seen with other elements: parts of views, transposed, split, paged ones and those with a
+//! layout are resolved before, to indices of the parameter.
 
 use super::Constant;
 
@@ -47,14 +50,50 @@ pub enum OpKind {
     /// `t -> t | s`: drops `axis`; of everything, to a scalar, if it is `None`. `argmax` and `argmin` give `i32`
     /// (`i64` as a scalar), `sum` of narrow floats `f32`, of `bool` a count in `i32` (`i64` as a scalar).
     Reduce { op: ReduceOp, axis: Option<u32> },
-    /// `a [M, K], b [K, N], acc [M, N] -> [M, N]`: `acc` plus the matrix product, of `acc`'s type. Each element is summed
-    /// in an order of the compiler's choosing, in at least the precision of `acc`.
+    /// `a […, M, K], b […, K, N], acc […, M, N] -> […, M, N]`: `acc` plus the matrix product, of `acc`'s type, for each
+    /// index of the leading dimensions, which are the same in all. Each element is summed in an order of the compiler's
+    /// choosing, in at least the precision of `acc`.
     Dot,
+    /// `t -> t`: element j is the sum (or maximum) of those up to and with j along `axis`. Types as for `reduce`.
+    Scan { op: ScanOp, axis: u32 },
+    /// `keys, payloads… -> keys, payloads…`, all of one shape: ordered along the last axis, stable, NaN at the end.
+    Sort { descending: bool },
+    /// `t -> values, indices`: the `k` largest along the last axis, the largest first, ties by lower index, NaN last; the
+    /// indices are `i32`.
+    TopK { k: u32 },
+    /// `t -> i32 [n]`: how many elements equal each of 0..n; others count nowhere.
+    Histogram { n: u32 },
+    /// `t -> i32 t`: how many equal elements stand before each one, in row-major order.
+    Occurrence,
+    /// `x, index -> t`: element `[…, j, …]` of the result is element `[…, index[…, j, …], …]` of `x`, where j stands at
+    /// `axis`; 0 if the index is outside. All other dimensions are the same; the index is `i32` or `i64`.
+    Take { axis: u32 },
+    /// `a, b -> t`: b behind a along `axis`.
+    Concat { axis: u32 },
+    /// `x…, meaning -> x`: an instruction for each element, `$0` its result and `$1…` its operands; `meaning` is what it
+    /// gives in the interpreter and where the instruction does not exist. All of one shape.
+    Ptx { text: String },
+    /// `x -> x`: over the blocks of the cluster that differ in grid axis `axis`, elementwise. Every block reaches it.
+    ClusterReduce { op: ClusterOp, axis: u32 },
+
+    /// `view -> view`: the same memory as elements of the result's type, which rescale the last dimension.
+    ViewBitcast,
 
     /// `view, index operands…, pad -> t | s`: what lies outside the view (or past a limit) reads as `pad`.
     Load { indices: Vec<Index>, cache: Cache },
-    /// `view, index operands…, x`: what lies outside the view (or past a limit) is dropped.
-    Store { indices: Vec<Index>, cache: Cache },
+    /// `view, index operands…, x`: what lies outside the view (or past a limit) is dropped. `scatter`: the author promises
+    /// that what is stored differs between blocks and within the tile.
+    Store {
+        indices: Vec<Index>,
+        cache: Cache,
+        scatter: bool,
+    },
+    /// `view, index operands…, x -> x` (`cas`: `…, expected, x -> x`): each element is replaced by `op` of it and x, in
+    /// one step; gives what was there before, 0 outside.
+    Atomic { op: AtomicOp, indices: Vec<Index> },
+    /// `view, index scalars…, n -> bool`: this block's earlier stores happen before; counts, and is true in the n-th block
+    /// to arrive, which sees the stores of all n and leaves the counter at 0.
+    Arrive { indices: Vec<Index> },
 
     /// `cond, -> results`: two regions without arguments, each ended by `yield` of the results.
     If,
@@ -70,6 +109,8 @@ pub enum OpKind {
     Return,
     /// `cond`: an error of the program if it is false, with this text; checked by the interpreter and debug builds.
     Assert { message: String },
+    /// `x`: prints it, with this text before.
+    Debug { label: String },
 }
 
 impl OpKind {
@@ -84,6 +125,7 @@ impl OpKind {
                 | OpKind::Select
                 | OpKind::Cast
                 | OpKind::Bitcast
+                | OpKind::Ptx { .. }
         )
     }
 }
@@ -93,10 +135,14 @@ impl OpKind {
 pub enum Index {
     /// One operand, an `i64` scalar: drops the dimension.
     Scalar,
-    /// `start +: len`, perhaps `until limit`: one operand, or two. Keeps a dimension of `len`.
-    Range { len: u32, until: bool },
+    /// `start +: len`, perhaps `from` a lower and `until` an upper limit, in this order: one to three operands. Elements
+    /// below the lower or not below the upper limit are outside. Keeps a dimension of `len`.
+    Range { len: u32, from: bool, until: bool },
     /// No operand: the whole dimension, whose extent is the constant `len`.
     Whole { len: u32 },
+    /// One operand, a tile `[len]` of `i32` or `i64`: the elements with these indices. Keeps a dimension of `len`, but for
+    /// `joined`: then it runs along with the index tile before it, and the two leave one dimension.
+    Gather { len: u32, joined: bool },
 }
 
 impl Index {
@@ -104,16 +150,18 @@ impl Index {
     pub fn operands(self) -> usize {
         match self {
             Index::Whole { .. } => 0,
-            Index::Scalar | Index::Range { until: false, .. } => 1,
-            Index::Range { until: true, .. } => 2,
+            Index::Scalar | Index::Gather { .. } => 1,
+            Index::Range { from, until, .. } => 1 + usize::from(from) + usize::from(until),
         }
     }
 
     /// The extent of the dimension that it leaves in the tile.
     pub fn extent(self) -> Option<u32> {
         match self {
-            Index::Scalar => None,
-            Index::Range { len, .. } | Index::Whole { len } => Some(len),
+            Index::Scalar | Index::Gather { joined: true, .. } => None,
+            Index::Range { len, .. } | Index::Whole { len } | Index::Gather { len, .. } => {
+                Some(len)
+            }
         }
     }
 }
@@ -193,4 +241,31 @@ pub enum ReduceOp {
     All,
     ArgMax,
     ArgMin,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScanOp {
+    Sum,
+    Max,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AtomicOp {
+    Add,
+    Max,
+    Min,
+    And,
+    Or,
+    Xor,
+    /// Replaced only where it equals what is expected.
+    Cas,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClusterOp {
+    Sum,
+    Max,
+    Min,
+    /// The sum over the blocks of lower rank.
+    Before,
 }

@@ -3,7 +3,8 @@
 use tesserine_set::DType;
 
 use super::{
-    BinaryOp, Cache, CompareOp, Constant, Index, Kernel, OpKind, ReduceOp, Type, UnaryOp, ViewType,
+    AtomicOp, BinaryOp, Cache, ClusterOp, CompareOp, Constant, Index, Kernel, OpKind, ReduceOp,
+    ScanOp, Type, UnaryOp, ViewType,
 };
 use crate::ir::{
     ValueId,
@@ -24,7 +25,7 @@ pub fn parse(text: &str) -> Result<Kernel, ParseError> {
     })
 }
 
-/// `%v[%i, %j +: 64 until %n, .. 8]`: the view with the operands of the indices, and the indices.
+/// `%v[%i, %j +: 64 from %a until %n, .. 8, at %t +: 4, with %u +: 4]`: the view with the operands of the indices, and the indices.
 pub(in crate::ir) fn parse_access_path(
     p: &mut Parser<'_>,
 ) -> Result<(Vec<ValueId>, Vec<Index>), ParseError> {
@@ -39,17 +40,29 @@ pub(in crate::ir) fn parse_access_path(
             indices.push(Index::Whole { len: p.integer()? });
             continue;
         }
+        let joined = p.eat_word("with");
+        if joined || p.eat_word("at") {
+            operands.push(p.value()?);
+            p.expect("+:")?;
+            let len = p.integer()?;
+            indices.push(Index::Gather { len, joined });
+            continue;
+        }
         operands.push(p.value()?);
         if !p.eat("+:") {
             indices.push(Index::Scalar);
             continue;
         }
         let len = p.integer()?;
+        let from = p.eat_word("from");
+        if from {
+            operands.push(p.value()?);
+        }
         let until = p.eat_word("until");
         if until {
             operands.push(p.value()?);
         }
-        indices.push(Index::Range { len, until });
+        indices.push(Index::Range { len, from, until });
     }
     Ok((operands, indices))
 }
@@ -101,6 +114,20 @@ fn parse_constant(p: &mut Parser<'_>) -> Result<Constant, ParseError> {
     }
 }
 
+/// The one of `all` whose name comes next.
+fn named<T: Copy>(
+    p: &mut Parser<'_>,
+    what: &str,
+    all: &[T],
+    name: fn(T) -> &'static str,
+) -> Result<T, ParseError> {
+    let word = p.word(what)?;
+    match all.iter().find(|&&op| name(op) == word) {
+        Some(&op) => Ok(op),
+        None => p.error(format!("`{word}` is not {what}")),
+    }
+}
+
 /// The operation called `word`, which has been taken, with its attributes and operands.
 pub(in crate::ir) fn parse_tile_op(
     word: &str,
@@ -139,13 +166,60 @@ pub(in crate::ir) fn parse_tile_op(
             let cache = parse_cache(p);
             return Ok((OpKind::Load { indices, cache }, operands));
         }
-        "store" => {
+        "store" | "scatter" => {
             let (mut operands, indices) = parse_access_path(p)?;
             p.expect("=")?;
             operands.push(p.value()?);
             let cache = parse_cache(p);
-            return Ok((OpKind::Store { indices, cache }, operands));
+            let kind = OpKind::Store {
+                indices,
+                cache,
+                scatter: word == "scatter",
+            };
+            return Ok((kind, operands));
         }
+        "atomic" => {
+            let op = named(p, "an atomic operation", &AtomicOp::ALL, AtomicOp::name)?;
+            let (mut operands, indices) = parse_access_path(p)?;
+            p.expect("=")?;
+            operands.extend(p.operands()?);
+            return Ok((OpKind::Atomic { op, indices }, operands));
+        }
+        "arrive" => {
+            let (mut operands, indices) = parse_access_path(p)?;
+            p.expect_word("of")?;
+            operands.push(p.value()?);
+            return Ok((OpKind::Arrive { indices }, operands));
+        }
+        "scan" => {
+            let op = named(p, "a scan", &ScanOp::ALL, ScanOp::name)?;
+            p.expect_word("axis")?;
+            OpKind::Scan {
+                op,
+                axis: p.integer()?,
+            }
+        }
+        "sort" => OpKind::Sort {
+            descending: p.eat_word("descending"),
+        },
+        "topk" => OpKind::TopK { k: p.integer()? },
+        "histogram" => OpKind::Histogram { n: p.integer()? },
+        "occurrence" => OpKind::Occurrence,
+        "take" => {
+            p.expect_word("axis")?;
+            OpKind::Take { axis: p.integer()? }
+        }
+        "concat" => {
+            p.expect_word("axis")?;
+            OpKind::Concat { axis: p.integer()? }
+        }
+        "ptx" => OpKind::Ptx { text: p.string()? },
+        "cluster" => OpKind::ClusterReduce {
+            op: named(p, "a cluster operation", &ClusterOp::ALL, ClusterOp::name)?,
+            axis: p.axis()?,
+        },
+        "view_bitcast" => OpKind::ViewBitcast,
+        "debug" => OpKind::Debug { label: p.string()? },
         "if" => OpKind::If,
         "for" => {
             let label = if p.ahead(|p| p.eat("\"")) {

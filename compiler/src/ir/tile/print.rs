@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    BinaryOp, Cache, CompareOp, Constant, Index, Kernel, OpKind, ReduceOp, Type, UnaryOp,
-    parse_tile_op,
+    AtomicOp, BinaryOp, Cache, ClusterOp, CompareOp, Constant, Index, Kernel, OpKind, ReduceOp,
+    ScanOp, Type, UnaryOp, parse_tile_op,
 };
 use crate::ir::{
     Op, ValueId,
@@ -145,6 +145,59 @@ impl ReduceOp {
     }
 }
 
+impl ScanOp {
+    pub const ALL: [ScanOp; 2] = [ScanOp::Sum, ScanOp::Max];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ScanOp::Sum => "sum",
+            ScanOp::Max => "max",
+        }
+    }
+}
+
+impl AtomicOp {
+    pub const ALL: [AtomicOp; 7] = [
+        AtomicOp::Add,
+        AtomicOp::Max,
+        AtomicOp::Min,
+        AtomicOp::And,
+        AtomicOp::Or,
+        AtomicOp::Xor,
+        AtomicOp::Cas,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            AtomicOp::Add => "add",
+            AtomicOp::Max => "max",
+            AtomicOp::Min => "min",
+            AtomicOp::And => "and",
+            AtomicOp::Or => "or",
+            AtomicOp::Xor => "xor",
+            AtomicOp::Cas => "cas",
+        }
+    }
+}
+
+impl ClusterOp {
+    pub const ALL: [ClusterOp; 4] = [
+        ClusterOp::Sum,
+        ClusterOp::Max,
+        ClusterOp::Min,
+        ClusterOp::Before,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ClusterOp::Sum => "sum",
+            ClusterOp::Max => "max",
+            ClusterOp::Min => "min",
+            ClusterOp::Before => "before",
+        }
+    }
+}
+
 impl Cache {
     pub const ALL: [Cache; 3] = [Cache::Normal, Cache::EvictFirst, Cache::EvictLast];
 
@@ -157,7 +210,7 @@ impl Cache {
     }
 }
 
-/// `%v[%i, %j +: 64 until %n, .. 8]` and how many operands that took. Prints what it can of a malformed operation.
+/// `%v[%i, %j +: 64 from %a until %n, .. 8, at %t +: 4, with %u]` and how many operands that took. Prints what it can of a malformed operation.
 pub(in crate::ir) fn access_path(
     out: &mut Printer<'_>,
     operands: &[ValueId],
@@ -180,15 +233,24 @@ pub(in crate::ir) fn access_path(
         }
         match index {
             Index::Scalar => operand(out),
-            Index::Range { len, until } => {
+            Index::Range { len, from, until } => {
                 operand(out);
                 write!(out, " +: {len}");
+                if *from {
+                    out.write(" from ");
+                    operand(out);
+                }
                 if *until {
                     out.write(" until ");
                     operand(out);
                 }
             }
             Index::Whole { len } => write!(out, ".. {len}"),
+            Index::Gather { len, joined } => {
+                out.write(if *joined { "with " } else { "at " });
+                operand(out);
+                write!(out, " +: {len}");
+            }
         }
     }
     out.write("]");
@@ -264,8 +326,46 @@ impl OpKind {
                 access_rest(out, "pad", operands.get(used..), *cache);
                 return;
             }
-            OpKind::Store { indices, cache } => {
-                out.write("store");
+            OpKind::Scan { op, axis } => write!(out, "scan {} axis {axis}", op.name()),
+            OpKind::Sort { descending } => {
+                out.write(if *descending {
+                    "sort descending"
+                } else {
+                    "sort"
+                });
+            }
+            OpKind::TopK { k } => write!(out, "topk {k}"),
+            OpKind::Histogram { n } => write!(out, "histogram {n}"),
+            OpKind::Occurrence => out.write("occurrence"),
+            OpKind::Take { axis } => write!(out, "take axis {axis}"),
+            OpKind::Concat { axis } => write!(out, "concat axis {axis}"),
+            OpKind::Ptx { text } => {
+                out.write("ptx ");
+                out.string(text);
+            }
+            OpKind::ClusterReduce { op, axis } => {
+                write!(out, "cluster {} ", op.name());
+                out.axis(*axis);
+            }
+            OpKind::ViewBitcast => out.write("view_bitcast"),
+            OpKind::Atomic { op, indices } => {
+                write!(out, "atomic {}", op.name());
+                let used = access_path(out, operands, indices);
+                access_rest(out, "=", operands.get(used..), Cache::Normal);
+                return;
+            }
+            OpKind::Arrive { indices } => {
+                out.write("arrive");
+                let used = access_path(out, operands, indices);
+                access_rest(out, "of", operands.get(used..), Cache::Normal);
+                return;
+            }
+            OpKind::Store {
+                indices,
+                cache,
+                scatter,
+            } => {
+                out.write(if *scatter { "scatter" } else { "store" });
                 let used = access_path(out, operands, indices);
                 access_rest(out, "=", operands.get(used..), *cache);
                 return;
@@ -287,6 +387,10 @@ impl OpKind {
             OpKind::Assert { message } => {
                 out.write("assert ");
                 out.string(message);
+            }
+            OpKind::Debug { label } => {
+                out.write("debug ");
+                out.string(label);
             }
         }
         out.operands(operands);

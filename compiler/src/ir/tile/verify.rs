@@ -16,10 +16,19 @@
 //! - `permute`: a permutation of the operand's dimensions. `slice`: within the operand. `iota`: a tile of integers.
 //! - `reduce`: of a tile; the axis is one of it; `any all` of `bool`, `sum` of numbers or `bool`, others of numbers; the
 //!   result as [`reduced`](super::reduced) says.
-//! - `dot`: `[M, K]` times `[K, N]` of one float type of at most 32 bits, onto `f32` of `[M, N]`, the result's type.
+//! - `dot`: `[…, M, K]` times `[…, K, N]` of types whose products are added up in the type of `[…, M, N]`
+//!   ([`product_types`](super::product_types)), which is the result's.
+//! - `scan`: of a tile, of numbers or (sums) `bool`; the result as [`scanned`](super::scanned) says. `sort`: tiles of one
+//!   shape, keys of numbers, results as operands. `topk`: k ≤ the last extent. `histogram occurrence`: of integers.
+//! - `take`: an index of `i32` or `i64` that agrees with the tile in all dimensions but the axis. `concat`: two tiles that
+//!   do so. `ptx`: results and operands of one shape. `cluster`: of numbers, on an axis of the grid.
+//! - `view_bitcast`: a view of the same rank and access.
 //! - `load`, `store`: the view may be read (stored to); one index a dimension, each length ≥ 1; index operands are `i64`
-//!   scalars; a whole dimension's length is its declared extent; the pad is a scalar of the loaded type; the tile as
+//!   scalars, of a gather a tile of its length of `i32` or `i64`; a joined one follows another of its length; a whole
+//!   dimension's length is its declared extent; the pad is a scalar of the loaded type; the tile as
 //!   [`accessed`](super::accessed) says.
+//! - `atomic`: a `mut` view of 32- or 64-bit numbers, the values as accessed. `arrive`: one scalar index a dimension of a
+//!   `mut view<i32>`, an `i64`.
 //! - `if`: condition a `bool` scalar; two regions without arguments, each yielding the results' types.
 //! - `for`: bounds `i64` scalars; arguments `i64` and the carried types; yields and results are the carried types.
 //! - `while`: both regions' arguments are the carried types; the first yields a `bool` scalar, the second the carried.
@@ -28,8 +37,8 @@
 use tesserine_set::{Access, DType, ParamKind};
 
 use super::{
-    BinaryOp, CompareOp, Constant, Index, Kernel, OpKind, ReduceOp, Type, UnaryOp, accessed,
-    loaded, param_type, reduced,
+    AtomicOp, BinaryOp, CompareOp, Constant, Index, Kernel, OpKind, ReduceOp, ScanOp, Type,
+    UnaryOp, accessed, loaded, param_type, product_types, reduced, scanned,
 };
 use crate::{
     interp::floats,
@@ -110,12 +119,28 @@ fn check<K: Verifiable>(checker: &Checker<'_, K>, kind: &OpKind, op: &Op<K>) -> 
             0,
             0,
         ),
+        OpKind::Scan { .. }
+        | OpKind::Histogram { .. }
+        | OpKind::Occurrence
+        | OpKind::ClusterReduce { .. }
+        | OpKind::ViewBitcast => (1, 1, 0),
+        OpKind::Sort { .. } => (variable, variable, 0),
+        OpKind::TopK { .. } => (1, 2, 0),
+        OpKind::Take { .. } | OpKind::Concat { .. } => (2, 1, 0),
+        OpKind::Ptx { .. } => (variable, 1, 0),
+        OpKind::Atomic { op, indices } => (
+            2 + usize::from(*op == AtomicOp::Cas)
+                + indices.iter().map(|i| i.operands()).sum::<usize>(),
+            1,
+            0,
+        ),
+        OpKind::Arrive { indices } => (2 + indices.len(), 1, 0),
         OpKind::If => (1, variable, 2),
         OpKind::For { .. } => (variable, variable, 1),
         OpKind::While => (variable, variable, 2),
         OpKind::Yield => (variable, 0, 0),
         OpKind::Return => (0, 0, 0),
-        OpKind::Assert { .. } => (1, 0, 0),
+        OpKind::Assert { .. } | OpKind::Debug { .. } => (1, 0, 0),
     };
     for (what, has, needs) in [
         ("operands", operands.len(), n_operands),
@@ -129,7 +154,14 @@ fn check<K: Verifiable>(checker: &Checker<'_, K>, kind: &OpKind, op: &Op<K>) -> 
     }
 
     // What may be a type of a value here.
-    let views_in = usize::from(matches!(kind, OpKind::Load { .. } | OpKind::Store { .. }));
+    let views_in = usize::from(matches!(
+        kind,
+        OpKind::Load { .. }
+            | OpKind::Store { .. }
+            | OpKind::Atomic { .. }
+            | OpKind::Arrive { .. }
+            | OpKind::ViewBitcast
+    ));
     ensure!(
         !operands[views_in..]
             .iter()
@@ -138,7 +170,7 @@ fn check<K: Verifiable>(checker: &Checker<'_, K>, kind: &OpKind, op: &Op<K>) -> 
     );
     let arguments = op.regions.iter().flat_map(|&r| &body.regions[r].args);
     for t in results.iter().copied().chain(arguments.map(|&v| ty(v))) {
-        value_type(t, matches!(kind, OpKind::Param(_)))?;
+        value_type(t, matches!(kind, OpKind::Param(_) | OpKind::ViewBitcast))?;
     }
 
     match kind {
@@ -294,29 +326,170 @@ fn check<K: Verifiable>(checker: &Checker<'_, K>, kind: &OpKind, op: &Op<K>) -> 
         }
         OpKind::Dot => {
             let (a, b, acc) = (operands[0], operands[1], operands[2]);
-            let (&[m, k], &[inner, n]) = (a.shape(), b.shape()) else {
+            let (Some((batch, &[m, k])), Some((others, &[inner, n]))) = (
+                a.shape().split_last_chunk::<2>(),
+                b.shape().split_last_chunk::<2>(),
+            ) else {
                 return Err(format!("`dot` of {a} and {b}, which are no matrices"));
             };
-            ensure!(k == inner, "`dot` of {a} and {b}: {k} is not {inner}");
-            let elem = a.elem();
             ensure!(
-                elem.is_float() && elem.bits() <= 32 && b.elem() == elem,
-                "`dot` does not take {elem} and {}",
-                b.elem()
+                k == inner && batch == others,
+                "`dot` of {a} and {b}: they do not fit"
             );
-            same(acc, &Type::tile(DType::F32, [m, n]))?;
+            ensure!(
+                product_types(a.elem(), b.elem()).contains(&acc.elem()),
+                "`dot` does not take {} and {} onto {}",
+                a.elem(),
+                b.elem(),
+                acc.elem()
+            );
+            let shape: Vec<u32> = batch.iter().copied().chain([m, n]).collect();
+            same(acc, &Type::tile(acc.elem(), shape))?;
             same(results[0], acc)
         }
+        OpKind::Scan { op, axis } => {
+            let elem = operands[0].elem();
+            ensure!(
+                (*axis as usize) < operands[0].shape().len(),
+                "there is no such axis in {}",
+                operands[0]
+            );
+            ensure!(
+                is_number(elem) || *op == ScanOp::Sum && elem == DType::Bool,
+                "`scan {}` does not take {elem}",
+                op.name()
+            );
+            same(results[0], &scanned(*op, operands[0]))
+        }
+        OpKind::Sort { .. } => {
+            ensure!(
+                operands
+                    .first()
+                    .is_some_and(|k| !k.shape().is_empty() && is_number(k.elem())),
+                "`sort` needs a tile of numbers as keys"
+            );
+            ensure!(
+                operands.iter().all(|o| o.shape() == operands[0].shape()),
+                "`sort` of tiles of different shapes"
+            );
+            types("gives", results.iter().copied(), &operands)
+        }
+        OpKind::TopK { k } => {
+            let Some((&n, rest)) = operands[0].shape().split_last() else {
+                return Err("`topk` is of a tile".into());
+            };
+            ensure!(
+                is_number(operands[0].elem()) && *k >= 1 && *k <= n,
+                "`topk` of {k} does not take {}",
+                operands[0]
+            );
+            let shape: Vec<u32> = rest.iter().copied().chain([*k]).collect();
+            same(results[0], &Type::tile(operands[0].elem(), shape.clone()))?;
+            same(results[1], &Type::tile(DType::I32, shape))
+        }
+        OpKind::Histogram { n } => {
+            ensure!(
+                operands[0].elem().is_int() && !operands[0].shape().is_empty() && *n >= 1,
+                "`histogram` of {n} does not take {}",
+                operands[0]
+            );
+            same(results[0], &Type::tile(DType::I32, [*n]))
+        }
+        OpKind::Occurrence => {
+            ensure!(
+                operands[0].elem().is_int() && !operands[0].shape().is_empty(),
+                "`occurrence` does not take {}",
+                operands[0]
+            );
+            same(results[0], &operands[0].with_elem(DType::I32))
+        }
+        OpKind::Take { axis } => {
+            let index = operands[1];
+            ensure!(
+                matches!(index.elem(), DType::I32 | DType::I64) && agree(operands[0], index, *axis),
+                "`take` of {} does not take the index {index}",
+                operands[0]
+            );
+            same(results[0], &index.with_elem(operands[0].elem()))
+        }
+        OpKind::Concat { axis } => {
+            let (a, b) = (operands[0], operands[1]);
+            ensure!(
+                a.elem() == b.elem() && agree(a, b, *axis),
+                "{a} and {b} do not join"
+            );
+            let mut shape = a.shape().to_vec();
+            let at = *axis as usize;
+            shape[at] = shape[at].saturating_add(b.shape()[at]);
+            same(results[0], &Type::tile(a.elem(), shape))
+        }
+        OpKind::Ptx { .. } => {
+            ensure!(
+                !operands.is_empty() && operands.iter().all(|o| o.shape() == results[0].shape()),
+                "`ptx` is elementwise"
+            );
+            same(results[0], operands[operands.len() - 1])
+        }
+        OpKind::ClusterReduce { axis, .. } => {
+            ensure!(
+                (*axis as usize) < header.axes.len(),
+                "there is no axis {axis}"
+            );
+            ensure!(
+                is_number(operands[0].elem()),
+                "`cluster` does not take {}",
+                operands[0]
+            );
+            same(results[0], operands[0])
+        }
+        OpKind::ViewBitcast => match (operands[0], results[0]) {
+            (Type::View(from), Type::View(to)) => {
+                ensure!(
+                    from.rank == to.rank && from.rank > 0 && from.access == to.access,
+                    "{} has not the memory of {}",
+                    results[0],
+                    operands[0]
+                );
+                Ok(())
+            }
+            _ => Err("`view_bitcast` is of a view".into()),
+        },
         OpKind::Load { indices, .. } => {
-            path(checker, op, &operands, indices, Access::Write)?;
+            path(checker, op, &operands, indices, Access::Write, 1)?;
             let elem = operands[0].elem();
             same(operands[operands.len() - 1], &Type::Scalar(loaded(elem)))?;
             same(results[0], &accessed(elem, indices))
         }
         OpKind::Store { indices, .. } => {
-            path(checker, op, &operands, indices, Access::Read)?;
+            path(checker, op, &operands, indices, Access::Read, 1)?;
             let elem = operands[0].elem();
             same(operands[operands.len() - 1], &accessed(elem, indices))
+        }
+        OpKind::Atomic {
+            op: atomic,
+            indices,
+        } => {
+            let values = 1 + usize::from(*atomic == AtomicOp::Cas);
+            path(checker, op, &operands, indices, Access::Read, values)?;
+            let elem = operands[0].elem();
+            ensure!(
+                is_number(elem) && matches!(elem.bits(), 32 | 64),
+                "`atomic` does not take {elem}"
+            );
+            let ty = accessed(elem, indices);
+            for value in &operands[operands.len() - values..] {
+                same(value, &ty)?;
+            }
+            same(results[0], &ty)
+        }
+        OpKind::Arrive { indices } => {
+            path(checker, op, &operands, indices, Access::Read, 1)?;
+            ensure!(
+                operands[0].elem() == DType::I32 && indices.iter().all(|i| *i == Index::Scalar),
+                "`arrive` counts in an element of a view of i32"
+            );
+            same(operands[operands.len() - 1], &Type::Scalar(DType::I64))?;
+            same(results[0], &Type::Scalar(DType::Bool))
         }
         OpKind::If => {
             same(operands[0], &Type::Scalar(DType::Bool))?;
@@ -370,16 +543,26 @@ fn check<K: Verifiable>(checker: &Checker<'_, K>, kind: &OpKind, op: &Op<K>) -> 
         }
         OpKind::Yield | OpKind::Return => Ok(()),
         OpKind::Assert { .. } => same(operands[0], &Type::Scalar(DType::Bool)),
+        OpKind::Debug { .. } => Ok(()),
     }
 }
 
-/// The view and indices of an access that `forbidden` views do not allow.
+/// Whether two tiles have the same shape but for `axis`, which both have.
+fn agree(a: &Type, b: &Type, axis: u32) -> bool {
+    let (a, b) = (a.shape(), b.shape());
+    a.len() == b.len()
+        && (axis as usize) < a.len()
+        && (0..a.len()).all(|i| i == axis as usize || a[i] == b[i])
+}
+
+/// The view and indices of an access that `forbidden` views do not allow; `values` operands follow the indices'.
 fn path<K: Verifiable>(
     checker: &Checker<'_, K>,
     op: &Op<K>,
     operands: &[&Type],
     indices: &[Index],
     forbidden: Access,
+    values: usize,
 ) -> Finding {
     let Type::View(view) = operands[0] else {
         return Err(format!("accesses {}, which is no view", operands[0]));
@@ -399,8 +582,27 @@ fn path<K: Verifiable>(
         indices.iter().all(|i| i.extent() != Some(0)),
         "an access of no elements"
     );
-    for index in &operands[1..operands.len() - 1] {
-        same(index, &Type::Scalar(DType::I64))?;
+    let mut rest = &operands[1..operands.len() - values];
+    let mut gathered = None;
+    for index in indices {
+        let (own, others) = rest.split_at(index.operands());
+        rest = others;
+        if let Index::Gather { len, joined } = *index {
+            ensure!(
+                !joined || gathered == Some(len),
+                "an index tile of {len} runs along with none of its length"
+            );
+            gathered = Some(len);
+            ensure!(
+                matches!(own[0].elem(), DType::I32 | DType::I64) && own[0].shape() == [len],
+                "{} is no index tile of {len}",
+                own[0]
+            );
+        } else {
+            for operand in own {
+                same(operand, &Type::Scalar(DType::I64))?;
+            }
+        }
     }
     // The declared extents, where the view is a parameter's.
     let def = checker.body.defining_op(op.operands[0]);
