@@ -20,6 +20,7 @@ pub mod sema;
 pub mod span;
 pub mod syntax;
 pub mod target;
+pub mod testing;
 
 use std::path::Path;
 
@@ -77,6 +78,30 @@ impl Session {
         target: Target,
     ) -> Result<tile::Instance, Diagnostics> {
         sema::instantiate(&self.program, module, instance, target)
+    }
+
+    /// The tests that a module declares, in source order.
+    pub fn tests(&self, module: Module) -> Vec<testing::TestInfo> {
+        testing::tests(&self.program, module)
+    }
+
+    /// Runs one of [`Session::tests`].
+    pub fn run_test(
+        &self,
+        module: Module,
+        test: &testing::TestInfo,
+        options: &testing::Options<'_>,
+    ) -> testing::Outcome {
+        testing::run(&self.program, module, test, options)
+    }
+
+    /// The instances that a test launches, without running them.
+    pub fn launches(
+        &self,
+        module: Module,
+        test: &testing::TestInfo,
+    ) -> Result<Vec<String>, Diagnostics> {
+        testing::launches(&self.program, module, test)
     }
 
     /// SHA-256 over the texts of the module and all that it uses, in hexadecimal.

@@ -30,6 +30,8 @@ pub enum Command {
     Emit(Emit),
     /// Run a kernel on data and report what it wrote
     Run(Run),
+    /// Run the tests of source files; exit 1 if any fails
+    Test(Test),
     /// Show versions, LLVM, ptxas, driver, devices, folders and kernel sets
     ShowConfig(ShowConfig),
     /// List the kernels of kernel sets
@@ -69,6 +71,9 @@ pub struct Build {
     /// The set's list of kernels
     #[arg(value_name = "SET.toml", default_value = "kernels-dsl/default.toml")]
     pub set: PathBuf,
+    /// A set of all that the tests of these files and folders launch, instead of a list
+    #[arg(long, value_name = "PATHS", num_args = 1.., conflicts_with = "set")]
+    pub tests: Vec<PathBuf>,
     /// Targets instead of those that the set names: `sm_90a,sm_80` or `all`
     #[arg(long, value_name = "TARGETS")]
     pub target: Option<String>,
@@ -158,6 +163,28 @@ pub struct Run {
     /// Print the report as JSON on stdout
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Test {
+    /// Source files, and folders whose `.tess` files are taken [default: the current folder]
+    #[arg(value_name = "PATHS")]
+    pub paths: Vec<PathBuf>,
+    /// `interp`, or `cuda`, `cuda:1`: there each launch is also compared with the interpreter
+    #[arg(long, default_value = "interp")]
+    pub device: String,
+    /// Whose code runs [default: sm_90a on the interpreter, else the newest that the device runs]
+    #[arg(long)]
+    pub target: Option<String>,
+    /// Only tests whose name (FILE::TEST) contains this
+    #[arg(long, value_name = "TEXT")]
+    pub filter: Option<String>,
+    /// Take the kernels from this set, made by `tess build --tests`; nothing is compiled
+    #[arg(long, value_name = "FILE")]
+    pub set: Option<PathBuf>,
+    /// How many tests run at once [default: one a core]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
 }
 
 #[derive(Debug, Args)]

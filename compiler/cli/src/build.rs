@@ -6,7 +6,7 @@ pub fn run(_: &crate::args::Build) -> Result<(), crate::failure::Failure> {
 }
 
 #[cfg(feature = "llvm")]
-pub use with_llvm::run;
+pub use with_llvm::{failed, run};
 
 #[cfg(feature = "llvm")]
 mod with_llvm {
@@ -40,10 +40,15 @@ mod with_llvm {
             }
             None => None,
         };
-        let mut set = SetFile::read(&args.set).map_err(failed)?;
-        if let Some(targets) = &targets {
-            set.retarget(targets);
-        }
+        let set = if args.tests.is_empty() {
+            let mut set = SetFile::read(&args.set).map_err(plain)?;
+            if let Some(targets) = &targets {
+                set.retarget(targets);
+            }
+            set
+        } else {
+            crate::test::set_of_tests(&args.tests, targets.as_deref().unwrap_or(&Target::ALL))?
+        };
         let ptxas = assembler(&args.emit)?;
         let mut session = Session::new();
         let steps: usize = set
@@ -57,13 +62,7 @@ mod with_llvm {
             bar.inc(1);
         });
         bar.finish_and_clear();
-        let built = built.map_err(|error| match error {
-            BuildError::Diagnostics(diagnostics) => {
-                report(&diagnostics, session.sources());
-                Failure::Reported
-            }
-            other => failed(other),
-        })?;
+        let built = built.map_err(|error| failed(error, &session))?;
         let output = args
             .output
             .clone()
@@ -121,7 +120,7 @@ mod with_llvm {
     /// The assembler, if cubins are wanted; they must be made if they are asked for by name.
     fn assembler(emit: &[Artifact]) -> Result<Option<Ptxas>, Failure> {
         if emit.contains(&Artifact::Cubin) {
-            return Ptxas::find().map(Some).map_err(failed);
+            return Ptxas::find().map(Some).map_err(plain);
         }
         if !emit.is_empty() {
             return Ok(None);
@@ -129,11 +128,22 @@ mod with_llvm {
         match Ptxas::find() {
             Ok(ptxas) => Ok(Some(ptxas)),
             Err(PtxasError::NotFound(_)) => Ok(None),
-            Err(error) => Err(failed(error)),
+            Err(error) => Err(plain(error)),
         }
     }
 
-    fn failed(error: impl std::fmt::Display) -> Failure {
+    /// Why there is no set; errors of the sources, which `session` holds, are reported.
+    pub fn failed(error: BuildError, session: &Session) -> Failure {
+        match error {
+            BuildError::Diagnostics(diagnostics) => {
+                report(&diagnostics, session.sources());
+                Failure::Reported
+            }
+            other => plain(other),
+        }
+    }
+
+    fn plain(error: impl std::fmt::Display) -> Failure {
         Failure::Failed(error.to_string())
     }
 

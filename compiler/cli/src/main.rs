@@ -21,6 +21,7 @@ mod run;
 mod source;
 mod tensor;
 mod terminal;
+mod test;
 
 use std::process::ExitCode;
 
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Build(args) => build::run(args),
         Command::Emit(args) => emit::run(args),
         Command::Run(args) => run::run(args),
+        Command::Test(args) => test::run(args),
         Command::ShowConfig(args) => config::run(args),
         Command::ListModules(args) => list_modules::run(args),
         Command::Explain(args) => explain::run(args),

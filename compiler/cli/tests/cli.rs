@@ -584,3 +584,86 @@ fn fmt_is_a_filter() {
     let ran = ran(child.wait_with_output().unwrap());
     assert_eq!((ran.code, ran.out.as_str()), (Some(0), "const N = 4;\n"));
 }
+
+const TESTED: &str = "
+kernel double(x: view<f32>[n], y: out view<f32>[n]) grid (i in ceil_div(n, 64)) { y[i*64 +: 64] = x[i*64 +: 64] * 2.0; }
+test right { let x = randn(f32, [70]); let y = empty(f32, [70]); launch double(x, y); expect(y, equal = x + x); }
+test also_right { expect(1 + 1, equal = 2); }
+";
+
+#[test]
+fn tests_are_run_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("inner")).unwrap();
+    std::fs::write(folder.path().join("inner/a.tess"), TESTED).unwrap();
+    std::fs::write(
+        folder.path().join("b.tess"),
+        "test wrong { expect(1, equal = 2); }",
+    )
+    .unwrap();
+    let at = |args: &[&str]| {
+        ran(tess()
+            .current_dir(folder.path())
+            .arg("test")
+            .args(args)
+            .output()
+            .unwrap())
+    };
+    let all = at(&[]);
+    assert_eq!(all.code, Some(1), "{}", all.err);
+    for part in [
+        "running 3 tests",
+        "test b.tess::wrong ... FAILED",
+        "test inner/a.tess::right ... ok",
+        "---- b.tess::wrong ----",
+        "E0810",
+        "b.tess:1:21",
+        "test result: FAILED. 2 passed; 1 failed; 0 filtered out; finished in ",
+    ] {
+        assert!(all.out.contains(part), "`{part}` in {}", all.out);
+    }
+    let some = at(&["inner", "--filter", "also", "--jobs", "1"]);
+    assert_eq!(some.code, Some(0), "{}{}", some.out, some.err);
+    assert!(
+        some.out
+            .contains("test result: ok. 1 passed; 0 failed; 1 filtered out; finished in ")
+    );
+    assert_eq!(at(&["--device", "abacus"]).code, Some(2));
+    assert_eq!(at(&["--set", "x.tset"]).code, Some(2));
+    assert_eq!(at(&["nowhere.tess"]).code, Some(1));
+    // A file that does not parse fails the command; the tests of others run.
+    std::fs::write(folder.path().join("c.tess"), "test {").unwrap();
+    let broken = at(&["c.tess", "inner/a.tess"]);
+    assert_eq!(broken.code, Some(1));
+    assert!(broken.out.contains("2 passed; 0 failed"), "{}", broken.out);
+    assert!(broken.err.contains("c.tess:1:6"), "{}", broken.err);
+}
+
+#[cfg(feature = "llvm")]
+#[test]
+fn what_tests_launch_goes_into_a_set() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.tess"), TESTED).unwrap();
+    let built = ran(tess()
+        .current_dir(folder.path())
+        .args([
+            "build",
+            "--tests",
+            ".",
+            "--target",
+            "sm_80",
+            "--emit",
+            "ptx",
+            "-o",
+            "tests.tset",
+        ])
+        .output()
+        .unwrap());
+    assert_eq!(built.code, Some(0), "{}", built.err);
+    let listed = ran(tess()
+        .current_dir(folder.path())
+        .args(["list-modules", "tests.tset"])
+        .output()
+        .unwrap());
+    assert!(listed.out.contains("double"), "{}", listed.out);
+}

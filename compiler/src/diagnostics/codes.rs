@@ -101,6 +101,11 @@ codes! {
     E0804: "an output of which not all was written",
     E0805: "two blocks use one element, and one stores to it",
     E0806: "a launch that does not fit its kernel",
+    E0810: "an expectation that does not hold",
+    E0811: "an expected error that did not come",
+    E0812: "a device that does not agree with the interpreter",
+    E0813: "a tensor or argument that a test cannot make",
+    E0814: "something that runs too long",
 }
 
 /// The page of `code`, if there is such a code.

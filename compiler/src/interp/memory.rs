@@ -191,7 +191,7 @@ impl Tensor {
         bytes
     }
 
-    fn set_code(&mut self, at: usize, code: u64) {
+    pub(super) fn set_code(&mut self, at: usize, code: u64) {
         let bits = self.dtype.bits() as usize;
         if bits >= 8 {
             let n = bits / 8;

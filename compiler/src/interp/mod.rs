@@ -9,6 +9,7 @@
 
 mod elementwise;
 pub mod floats;
+mod immediate;
 mod memory;
 mod tile;
 mod value;
@@ -20,6 +21,7 @@ use tesserine_set::{
     Access, ArgShape, BindError, Binding, FormulaError, ParamKind, ScalarValue, Signature,
 };
 
+pub use immediate::{Immediate, MAX_STEPS};
 pub use memory::{Tensor, TensorError};
 pub use value::Data;
 
@@ -152,6 +154,8 @@ pub enum FaultKind {
     NotYet(&'static str),
     #[error("`{param}` was not given, and is used")]
     Absent { param: String },
+    #[error("it runs too long: {0} operations")]
+    Steps(u64),
 }
 
 /// A fault in terms of the machine: parameters and elements by number.
@@ -163,6 +167,7 @@ enum Fault {
     Race(usize, usize),
     NotYet(&'static str),
     Absent(usize),
+    Steps,
 }
 
 /// ", in block (i = 3, j = 0)", or nothing where the grid has no axes.
@@ -189,6 +194,7 @@ impl InterpError {
                     FaultKind::Race { .. } => codes::E0805,
                     FaultKind::NotYet(_) => codes::E0010,
                     FaultKind::Absent { .. } => codes::E0806,
+                    FaultKind::Steps(_) => codes::E0814,
                 };
                 (code, *span)
             }
@@ -383,6 +389,7 @@ fn run_listed(
     }
 
     let mut machine = Machine::new(kernel, &dims, memories, scalars);
+    machine.limit(MAX_STEPS);
     let mut at = vec![0i64; extents.len()];
     let mut stop = None;
     for block in 0..blocks {
@@ -432,6 +439,7 @@ fn run_listed(
                     },
                 },
                 Fault::Absent(p) => FaultKind::Absent { param: name(p) },
+                Fault::Steps => FaultKind::Steps(MAX_STEPS),
             };
             let names = header.axes.iter().map(|a| a.name.clone());
             Err(InterpError::Fault {

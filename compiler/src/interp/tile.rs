@@ -27,10 +27,12 @@ pub(super) struct Machine<'k> {
     pub memories: Vec<Option<Memory>>,
     /// By parameter: the value of a scalar.
     scalars: Vec<Option<Rc<Data>>>,
-    values: SecondaryMap<ValueId, Value>,
+    pub values: SecondaryMap<ValueId, Value>,
     /// The block that runs: its indices, and its number in row-major order.
     indices: Vec<i64>,
     block: u32,
+    /// Operations that may still run.
+    steps: u64,
 }
 
 /// What is wrong in a block, and in which operation.
@@ -44,14 +46,34 @@ impl<'k> Machine<'k> {
         scalars: Vec<Option<Data>>,
     ) -> Machine<'k> {
         Machine {
-            body: &kernel.body,
-            dims,
             memories,
             scalars: scalars.into_iter().map(|s| s.map(Rc::new)).collect(),
-            values: SecondaryMap::with_capacity(kernel.body.values.len()),
+            ..Machine::over(&kernel.body, dims, u64::MAX)
+        }
+    }
+
+    /// For operations that reach no memory.
+    pub fn over(body: &'k TileBody, dims: &'k [i64], steps: u64) -> Machine<'k> {
+        Machine {
+            body,
+            dims,
+            memories: Vec::new(),
+            scalars: Vec::new(),
+            values: SecondaryMap::with_capacity(body.values.len()),
             indices: Vec::new(),
             block: 0,
+            steps,
         }
+    }
+
+    /// Lets no more than `steps` operations run.
+    pub fn limit(&mut self, steps: u64) {
+        self.steps = steps;
+    }
+
+    /// The operations that may still run.
+    pub fn steps(&self) -> u64 {
+        self.steps
     }
 
     /// Runs one block.
@@ -102,7 +124,13 @@ impl<'k> Machine<'k> {
 
     fn region(&mut self, region: RegionId) -> Result<(), Stop> {
         let body = self.body;
-        for &op in &body.regions[region].ops {
+        self.run(&body.regions[region].ops)
+    }
+
+    /// Runs operations of one region.
+    pub fn run(&mut self, ops: &[crate::ir::OpId]) -> Result<(), Stop> {
+        let body = self.body;
+        for &op in ops {
             self.op(op).map_err(|stop| match stop {
                 Inner::Here(fault) => (fault, body.ops[op].span),
                 Inner::Nested(stop) => stop,
@@ -124,6 +152,7 @@ impl<'k> Machine<'k> {
     fn op(&mut self, op: crate::ir::OpId) -> Result<(), Inner> {
         let body = self.body;
         let op = &body.ops[op];
+        self.steps = self.steps.checked_sub(1).ok_or(Fault::Steps)?;
         if let Some(param) = self.absent(&op.operands) {
             return Err(Fault::Absent(param).into());
         }

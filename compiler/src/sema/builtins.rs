@@ -244,6 +244,9 @@ impl<'a> Evaluator<'a> {
                 )
                 .help("state it in the kernel's `where`, or in `specialize` of its schedule"),
             ),
+            "randn" | "uniform_ints" | "tensor" | "empty" if self.tensors.is_some() => {
+                self.test_tensor(name, args, span)
+            }
             "randn" | "uniform_ints" | "tensor" | "empty" | "expect" | "expect_error" => {
                 self.error(codes::E0108, at, format!("`{name}` is for tests"))
             }
@@ -251,7 +254,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    fn exactly<const N: usize>(
+    pub fn exactly<const N: usize>(
         &mut self,
         name: &str,
         names: [&str; N],
@@ -690,7 +693,7 @@ impl<'a> Evaluator<'a> {
             };
         }
         match method {
-            "shape" => {
+            "shape" | "dim" if method == "shape" || self.tensors.is_some() => {
                 let [i] = self.exactly(method, ["i"], args, span)?;
                 let Some(Shape::Tile(_, shape)) = self.shape_of(&receiver.value) else {
                     let what = self.describe(&receiver.value);

@@ -49,7 +49,17 @@ pub fn check(program: &Program, module: Module) -> Diagnostics {
                     instances(program, module, kernel, &mut all);
                 }
                 ast::ItemKind::Op(op) => all.push(not_yet(op.name.span, "an `op`")),
-                ast::ItemKind::Test(test) => all.push(not_yet(test.name.span, "a `test`")),
+                ast::ItemKind::Test(test) => {
+                    if let Err(diagnostics) = crate::testing::walk(program, module, test) {
+                        let told: Vec<Span> =
+                            all.iter().map(|d: &Diagnostic| d.primary.0).collect();
+                        all.extend(
+                            diagnostics
+                                .into_iter()
+                                .filter(|d| !told.contains(&d.primary.0)),
+                        );
+                    }
+                }
                 _ => {}
             }
         }

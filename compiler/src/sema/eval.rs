@@ -94,6 +94,8 @@ pub(crate) struct Evaluator<'a> {
     pub beyond: Vec<Module>,
     /// Constants whose values are being evaluated.
     pub evaluating: Vec<*const ast::Const>,
+    /// In a test: the tensors that it makes.
+    pub tensors: Option<crate::testing::Tensors>,
 }
 
 /// What the end of a block is also the end of: what can be left from there early.
@@ -145,6 +147,7 @@ impl<'a> Evaluator<'a> {
             depth: 0,
             beyond: Vec::new(),
             evaluating: Vec::new(),
+            tensors: None,
         }
     }
 
@@ -180,6 +183,9 @@ impl<'a> Evaluator<'a> {
     /// Counts a step; every expression and statement takes one.
     pub fn step(&mut self, span: Span) -> Eval<()> {
         self.steps += 1;
+        if self.steps == MAX_STEPS && self.tensors.is_some() {
+            return self.error(codes::E0814, span, "this test runs too long");
+        }
         if self.steps == MAX_STEPS {
             return self.error(
                 codes::E0305,

@@ -9,18 +9,18 @@
 //! value that could not be made is `Value::Error`, of which nothing more is said; no input makes it panic or run
 //! without end (steps, depth and unrolling are limited).
 
-mod access;
+pub(crate) mod access;
 mod builtins;
-mod call;
+pub(crate) mod call;
 mod check;
-mod eval;
+pub(crate) mod eval;
 mod expr;
 mod host;
-mod instance;
-mod modules;
+pub(crate) mod instance;
+pub(crate) mod modules;
 mod races;
 mod stmt;
-mod value;
+pub(crate) mod value;
 
 pub use check::check;
 pub use instance::{CParamInfo, KernelInfo, instantiate, kernels};

@@ -132,7 +132,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    fn statement(&mut self, stmt: &'a ast::Stmt) -> Eval<()> {
+    pub fn statement(&mut self, stmt: &'a ast::Stmt) -> Eval<()> {
         let span = stmt.span;
         match &stmt.kind {
             StmtKind::Let { pat, ty, value } => {
@@ -270,7 +270,7 @@ impl<'a> Evaluator<'a> {
 
     // Names.
 
-    fn pattern(&mut self, pat: &'a ast::Pat, value: Value<'a>) -> Eval<()> {
+    pub fn pattern(&mut self, pat: &'a ast::Pat, value: Value<'a>) -> Eval<()> {
         match &pat.kind {
             ast::PatKind::Wild => Ok(()),
             ast::PatKind::Bind { mutable, name } => {
@@ -338,7 +338,7 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    fn assign(
+    pub fn assign(
         &mut self,
         target: &'a ast::Expr,
         op: ast::AssignOp,

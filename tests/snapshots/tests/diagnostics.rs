@@ -1,8 +1,8 @@
 //! Every wrong program of `tests/diagnostics` with what is said of it, and what no message may say.
 //!
 //! Lines of comments at a program's head say what to do with it: `// instance: k<f16>` makes an instance, for the target of
-//! `// target: sm_75` if that matters; `// run: k<f16>` runs one on the interpreter, every dimension 5, every element and scalar 0; otherwise
-//! the file is checked as `tess check` does. `// expect: E0101, E0203` lists the codes that must be said.
+//! `// target: sm_75` if that matters; `// run: k<f16>` runs one on the interpreter, every dimension 5, every element and scalar 0; `// test` runs the
+//! file's tests; otherwise the file is checked as `tess check` does. `// expect: E0101, E0203` lists the codes that must be said.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -13,6 +13,7 @@ use tesserine_compiler::{
     ir::tile,
     passes,
     target::Target,
+    testing::{Options, Outcome},
 };
 use tesserine_set::{Env, ParamKind, ScalarValue};
 use tesserine_snapshots::{root, snapshot, target};
@@ -100,6 +101,19 @@ fn diagnose(session: &mut Session, path: &std::path::Path, text: &str) -> Diagno
             Err(list) => list,
             Ok(made) => run(&made),
         };
+    }
+    if text.starts_with("// test\n") {
+        let options = Options {
+            target: target(),
+            device: None,
+        };
+        let mut list = Diagnostics::default();
+        for test in session.tests(module) {
+            if let Outcome::Failed(diagnostics) = session.run_test(module, &test, &options) {
+                list.extend(diagnostics);
+            }
+        }
+        return list;
     }
     let Some(instance) = header(text, "instance") else {
         return session.check(module);

@@ -1,0 +1,450 @@
+//! `tess test`: the tests of source files.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use tesserine::{Device, KernelSet};
+use tesserine_compiler::{
+    Module, Session,
+    diagnostics::Diagnostics,
+    interp,
+    target::Target,
+    testing::{self, Launch, Options, Outcome, TestInfo},
+};
+use tesserine_set::{Access, ParamKind};
+
+use crate::{
+    args::Test,
+    failure::{Failure, report},
+    gpu, source,
+    terminal::{self, say},
+};
+
+/// The target whose schedule the interpreter takes unless told otherwise.
+const DEFAULT_TARGET: &str = "sm_90a";
+
+/// A test and where it stands.
+struct Found {
+    module: Module,
+    /// `norm/rmsnorm.tess::odd_width`.
+    name: String,
+    info: TestInfo,
+}
+
+pub fn run(args: &Test) -> Result<(), Failure> {
+    let start = Instant::now();
+    let ordinal = device(&args.device)?;
+    let named = args.target.as_deref().map(source::target).transpose()?;
+    if ordinal.is_none() && args.set.is_some() {
+        return Err(Failure::Usage(
+            "--set holds code for GPUs, and the interpreter runs the source: name a --device, or leave out --set"
+                .to_owned(),
+        ));
+    }
+    let mut session = Session::new();
+    let loaded = load(&mut session, &args.paths)?;
+    let mut broken = loaded.broken;
+    let all = loaded.tests.len();
+    let tests: Vec<Found> = loaded
+        .tests
+        .into_iter()
+        .filter(|t| args.filter.as_ref().is_none_or(|f| t.name.contains(f)))
+        .collect();
+    let (gpu, target) = match ordinal {
+        None => (None, named),
+        Some(ordinal) => {
+            let device = Device::cuda(ordinal).map_err(gpu::failed)?;
+            let target = match named {
+                Some(target) => target,
+                None => newest(&device)?,
+            };
+            let set = match &args.set {
+                Some(path) => Some(KernelSet::open(path).map_err(gpu::failed)?),
+                None => compiled(&session, &args.paths, &tests, target)?,
+            };
+            let gpu = Gpu {
+                device: Mutex::new(device),
+                set,
+                target: named.map(Target::name),
+            };
+            (Some(gpu), Some(target))
+        }
+    };
+    let target = match target {
+        Some(target) => target,
+        None => source::target(DEFAULT_TARGET)?,
+    };
+    let options = Options {
+        target,
+        device: gpu.as_ref().map(|g| g as &dyn testing::Device),
+    };
+    let plural = if tests.len() == 1 { "" } else { "s" };
+    say!("\nrunning {} test{plural}", tests.len());
+    let outcomes = execute(&session, &tests, &options, args.jobs)?;
+
+    let mut failed: Vec<(&Found, &Diagnostics)> = Vec::new();
+    let mut ignored = 0;
+    for (test, outcome) in tests.iter().zip(&outcomes) {
+        match outcome {
+            Outcome::Passed => {}
+            Outcome::Ignored(_) => ignored += 1,
+            Outcome::Failed(diagnostics) => failed.push((test, diagnostics)),
+        }
+    }
+    if !failed.is_empty() {
+        say!("\nfailures:");
+        for (test, diagnostics) in &failed {
+            say!("\n---- {} ----", test.name);
+            for diagnostic in diagnostics.iter() {
+                let text = tesserine_compiler::diagnostics::render(
+                    diagnostic,
+                    session.sources(),
+                    terminal::colour(),
+                );
+                say!("{}", text.trim_end());
+            }
+        }
+        say!("\nfailures:");
+        for (test, _) in &failed {
+            say!("    {}", test.name);
+        }
+    }
+    broken |= !failed.is_empty();
+    let passed = tests.len() - failed.len() - ignored;
+    let ignored = match ignored {
+        0 => String::new(),
+        n => format!("; {n} ignored"),
+    };
+    say!(
+        "\ntest result: {}. {passed} passed; {} failed{ignored}; {} filtered out; finished in {:.2}s",
+        if broken { "FAILED" } else { "ok" },
+        failed.len(),
+        all - tests.len(),
+        start.elapsed().as_secs_f64()
+    );
+    if broken {
+        Err(Failure::Reported)
+    } else {
+        Ok(())
+    }
+}
+
+/// The number of a GPU; `None` for the interpreter.
+fn device(name: &str) -> Result<Option<usize>, Failure> {
+    match name.split_once(':') {
+        None if name == "interp" => return Ok(None),
+        None if name == "cuda" => return Ok(Some(0)),
+        Some(("cuda", number)) => {
+            if let Ok(number) = number.parse() {
+                return Ok(Some(number));
+            }
+        }
+        _ => {}
+    }
+    Err(Failure::Usage(format!(
+        "there is no device `{name}`: `interp`, `cuda` and `cuda:1` name one"
+    )))
+}
+
+/// The newest target that the device runs.
+fn newest(device: &Device) -> Result<Target, Failure> {
+    let capability = device.info().capability;
+    let runs = |target: &Target| {
+        let parsed: Result<tesserine::Target, _> = target.name().parse();
+        parsed.is_ok_and(|parsed| tesserine::select::ptx_runs(parsed, capability))
+    };
+    Target::ALL.into_iter().rfind(runs).ok_or_else(|| {
+        Failure::Failed(format!(
+            "{} is {capability}, for which there is no target",
+            device.info().name
+        ))
+    })
+}
+
+/// What was found in files and folders.
+struct Loaded {
+    tests: Vec<Found>,
+    /// Whether a file could not be loaded; that has been reported.
+    broken: bool,
+}
+
+fn load(session: &mut Session, paths: &[PathBuf]) -> Result<Loaded, Failure> {
+    let mut loaded = Loaded {
+        tests: Vec::new(),
+        broken: false,
+    };
+    for path in files(paths)? {
+        match session.load(&path, Some(Path::new(""))) {
+            Ok(module) => loaded
+                .tests
+                .extend(session.tests(module).into_iter().map(|info| Found {
+                    module,
+                    name: format!("{}::{}", path.display(), info.name),
+                    info,
+                })),
+            Err(diagnostics) => {
+                report(&diagnostics, session.sources());
+                loaded.broken = true;
+            }
+        }
+    }
+    Ok(loaded)
+}
+
+/// The `.tess` files that paths name, in the order of the paths, those of folders by name.
+fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let here = [PathBuf::from(".")];
+    let paths = if paths.is_empty() { &here[..] } else { paths };
+    let mut out = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            within(path, &mut out)?;
+        } else {
+            source::readable(path)?;
+            out.push(path.clone());
+        }
+    }
+    Ok(out)
+}
+
+fn within(folder: &Path, out: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    let entries = fs::read_dir(folder).map_err(|e| Failure::file("read", folder, e))?;
+    let mut paths = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|e| Failure::file("read", folder, e))?;
+        paths.push(entry.path());
+    }
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            let hidden = path
+                .file_name()
+                .is_some_and(|n| n.to_string_lossy().starts_with('.'));
+            if !hidden {
+                within(&path, out)?;
+            }
+        } else if path.extension().is_some_and(|e| e == "tess") {
+            // "./x.tess" is "x.tess".
+            out.push(path.strip_prefix(".").map_or(path.clone(), Path::to_owned));
+        }
+    }
+    Ok(())
+}
+
+/// Runs the tests in parallel and prints a line for each, in order.
+fn execute(
+    session: &Session,
+    tests: &[Found],
+    options: &Options<'_>,
+    jobs: Option<usize>,
+) -> Result<Vec<Outcome>, Failure> {
+    let jobs = jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, |n| n.get()));
+    let next = AtomicUsize::new(0);
+    let done: Mutex<(Vec<Option<Outcome>>, usize, Result<(), Failure>)> =
+        Mutex::new((vec![None; tests.len()], 0, Ok(())));
+    thread::scope(|scope| {
+        for _ in 0..jobs.clamp(1, tests.len().max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(test) = tests.get(i) else { break };
+                    let outcome = session.run_test(test.module, &test.info, options);
+                    let mut done = match done.lock() {
+                        Ok(done) => done,
+                        Err(poisoned) => poisoned.into_inner(),
+                    };
+                    done.0[i] = Some(outcome);
+                    // Whatever has all before it done is printed.
+                    while let Some(Some(outcome)) = done.0.get(done.1) {
+                        let name = &tests[done.1].name;
+                        let line = match outcome {
+                            Outcome::Passed => format!("test {name} ... ok\n"),
+                            Outcome::Failed(_) => format!("test {name} ... FAILED\n"),
+                            Outcome::Ignored(why) => format!("test {name} ... ignored, {why}\n"),
+                        };
+                        done.1 += 1;
+                        if done.2.is_ok() {
+                            done.2 = terminal::print(format_args!("{line}"));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let (outcomes, _, printed) = match done.into_inner() {
+        Ok(done) => done,
+        Err(poisoned) => poisoned.into_inner(),
+    };
+    printed?;
+    Ok(outcomes.into_iter().flatten().collect())
+}
+
+/// A GPU that runs a test's launches.
+struct Gpu {
+    /// One launch at a time, so that a fault is known to be this one's.
+    device: Mutex<Device>,
+    /// `None` if no test launches anything.
+    set: Option<KernelSet>,
+    target: Option<&'static str>,
+}
+
+impl testing::Device for Gpu {
+    fn launch(&self, launch: &Launch<'_>, args: &mut interp::Args) -> Result<(), String> {
+        let device = match self.device.lock() {
+            Ok(device) => device,
+            Err(poisoned) => poisoned.into_inner(),
+        };
+        let text = |error: tesserine::Error| error.to_string();
+        let set = self.set.as_ref().ok_or("there is no code for it")?;
+        let kernel = set.kernel(launch.name).map_err(text)?;
+        let params = &kernel.instance().signature.params;
+        let mut memory = Vec::new();
+        for param in params {
+            memory.push(match args.get(&param.name) {
+                Some(interp::Arg::Tensor(tensor)) => {
+                    let shape: Vec<i64> = tensor.shape.iter().map(|&d| d as i64).collect();
+                    Some(
+                        device
+                            .upload(tensor.dtype, &shape, &tensor.data)
+                            .map_err(text)?,
+                    )
+                }
+                _ => None,
+            });
+        }
+        let mut passed = tesserine::Args::new();
+        for (param, memory) in params.iter().zip(&memory) {
+            passed = match (args.get(&param.name), memory) {
+                (Some(interp::Arg::Scalar(value)), _) => passed.scalar(&param.name, *value),
+                (_, Some(memory)) => passed.tensor(&param.name, memory.view()),
+                _ => passed,
+            };
+        }
+        let stream = device.default_stream();
+        kernel
+            .launch_for(&stream, &passed, self.target)
+            .map_err(text)?;
+        stream.synchronize().map_err(text)?;
+        for (param, memory) in params.iter().zip(&memory) {
+            let stored =
+                matches!(&param.kind, ParamKind::View(view) if view.access != Access::Read);
+            if let (true, Some(memory), Some(interp::Arg::Tensor(tensor))) =
+                (stored, memory, args.get_mut(&param.name))
+            {
+                tensor.data = memory.read().map_err(text)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(not(feature = "llvm"))]
+fn compiled(
+    _: &Session,
+    _: &[PathBuf],
+    _: &[Found],
+    _: Target,
+) -> Result<Option<KernelSet>, Failure> {
+    Err(source::no_code("`tess test --device cuda`"))
+}
+
+/// Compiles what the tests launch.
+#[cfg(feature = "llvm")]
+fn compiled(
+    session: &Session,
+    paths: &[PathBuf],
+    tests: &[Found],
+    target: Target,
+) -> Result<Option<KernelSet>, Failure> {
+    use tesserine_compiler::emit::set;
+
+    let _ = (session, paths);
+    let mut fresh = Session::new();
+    let Some(set) = launched(session, tests, &[target])? else {
+        return Ok(None);
+    };
+    let built = set::build(&mut fresh, &set, None, &|_, _| ())
+        .map_err(|error| crate::build::failed(error, &fresh))?;
+    KernelSet::from_bytes(built.bytes)
+        .map(Some)
+        .map_err(gpu::failed)
+}
+
+/// The set of all that the tests of files and folders launch.
+#[cfg(feature = "llvm")]
+pub fn set_of_tests(
+    paths: &[PathBuf],
+    targets: &[Target],
+) -> Result<tesserine_compiler::emit::set::SetFile, Failure> {
+    let mut session = Session::new();
+    let loaded = load(&mut session, paths)?;
+    if loaded.broken {
+        return Err(Failure::Reported);
+    }
+    launched(&session, &loaded.tests, targets)?
+        .ok_or_else(|| Failure::Failed("the tests launch nothing".to_owned()))
+}
+
+/// What tests launch, each instance for those targets that have it.
+#[cfg(feature = "llvm")]
+fn launched(
+    session: &Session,
+    tests: &[Found],
+    targets: &[Target],
+) -> Result<Option<tesserine_compiler::emit::set::SetFile>, Failure> {
+    use rayon::prelude::*;
+    use tesserine_compiler::emit::set::{SetFile, SetKernel};
+
+    let mut told = Diagnostics::default();
+    let mut wanted: Vec<(&Found, String)> = Vec::new();
+    for test in tests {
+        match session.launches(test.module, &test.info) {
+            Ok(names) => {
+                for name in names {
+                    let canonical = tesserine_set::canonical_name(&name);
+                    let known = wanted
+                        .iter()
+                        .any(|(_, n)| tesserine_set::canonical_name(n) == canonical);
+                    if !known {
+                        wanted.push((test, name));
+                    }
+                }
+            }
+            Err(diagnostics) => told.extend(diagnostics),
+        }
+    }
+    // Some launches are to fail: what cannot be made is not in the set, and the test says whether that is right.
+    let kernels: Vec<SetKernel> = wanted
+        .par_iter()
+        .map(|(test, name)| {
+            let made = |target: &Target| session.instantiate(test.module, name, *target).is_ok();
+            let source = test.name.rsplit_once("::").map_or("", |(file, _)| file);
+            SetKernel {
+                source: source.to_owned(),
+                instances: vec![name.clone()],
+                targets: targets.iter().copied().filter(made).collect(),
+                own_targets: true,
+            }
+        })
+        .collect();
+    if told.has_errors() {
+        report(&told, session.sources());
+        return Err(Failure::Reported);
+    }
+    if kernels.iter().all(|k| k.targets.is_empty()) {
+        return Ok(None);
+    }
+    Ok(Some(SetFile {
+        folder: PathBuf::new(),
+        name: "tests".to_owned(),
+        kernels,
+    }))
+}
