@@ -208,7 +208,7 @@ impl<'a> Runner<'a, '_> {
             return Ok(());
         };
         let signature = first.header.signature.clone();
-        let (mut args, slots) = self.bind(&signature, passed, span).map_err(one)?;
+        let (mut args, slots) = self.bind(&signature, passed).map_err(one)?;
         let before = self.options.device.map(|_| args.clone());
         interp::launch(&instance, &mut args)
             .map_err(|error| one(error.diagnostic(first.header.span)))?;
@@ -259,7 +259,6 @@ impl<'a> Runner<'a, '_> {
         &mut self,
         signature: &Signature,
         passed: Vec<Passed<'a>>,
-        span: Span,
     ) -> Result<(Args, Vec<Slot>), Diagnostic> {
         let mut args = Args::default();
         let mut slots: Vec<Slot> = Vec::new();
@@ -276,9 +275,7 @@ impl<'a> Runner<'a, '_> {
         {
             let wrong =
                 |what: &str| Diagnostic::error(codes::E0813, at, format!("`{name}` is {what}"));
-            let param = signature
-                .param(&name)
-                .map(|i| &signature.params[i as usize].kind);
+            let param = signature.param(&name).map(|i| &signature.params[i].kind);
             let arg = match (&value, param) {
                 (Value::Int(v), _) => match i64::try_from(*v) {
                     Ok(v) => Arg::Scalar(ScalarValue::Int(v)),
@@ -344,7 +341,6 @@ impl<'a> Runner<'a, '_> {
             };
             args.insert(name, arg);
         }
-        let _ = span;
         Ok((args, slots))
     }
 }
