@@ -370,13 +370,14 @@ impl<'a> Evaluator<'a> {
         }
         let x = self.coerce(value.0, elem, &shape, value.1)?;
         let id = self.view_id(&slice.view.clone());
+        let scatter = self.scatter;
         self.builder(slice.span).store(
             id,
             slice.indices.clone(),
             slice.operands.clone(),
             x,
             cache,
-            false,
+            scatter,
         );
         Ok(())
     }

@@ -604,11 +604,12 @@ impl<'a> Evaluator<'a> {
                 self.store(&target, (&value, at), cache)?;
                 Ok(Value::Unit)
             }
+            name if super::atomics::takes_slice(name) => self.synchronised(name, args, span),
             _ => self.builtin("aligned", Vec::new(), (span, span)),
         }
     }
 
-    fn slice_argument(
+    pub(super) fn slice_argument(
         &mut self,
         name: &str,
         args: &'a [ast::Arg],

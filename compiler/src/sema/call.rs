@@ -39,7 +39,8 @@ impl<'a> Evaluator<'a> {
         }
         if let ExprKind::Path(path) = &callee.kind
             && let Some(name) = path.as_ident()
-            && matches!(name.name.as_str(), "load" | "store" | "given" | "aligned")
+            && (matches!(name.name.as_str(), "load" | "store" | "given" | "aligned")
+                || super::atomics::takes_slice(&name.name))
             && self.local(&name.name).is_none()
             && self.program.lookup(self.module(), &name.name).is_none()
         {

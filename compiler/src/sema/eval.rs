@@ -87,6 +87,8 @@ pub(crate) struct Evaluator<'a> {
     pub left: Option<Left>,
     /// The loops being walked in this function: whether each is written out.
     pub loops: Vec<bool>,
+    /// Whether stores are the author's promise: within `scatter`.
+    pub scatter: bool,
     steps: u64,
     errors: u32,
     depth: u32,
@@ -142,6 +144,7 @@ impl<'a> Evaluator<'a> {
             tail: Tail::Nothing,
             left: None,
             loops: Vec::new(),
+            scatter: false,
             steps: 0,
             errors: 0,
             depth: 0,

@@ -10,6 +10,7 @@
 //! without end (steps, depth and unrolling are limited).
 
 pub(crate) mod access;
+mod atomics;
 mod builtins;
 pub(crate) mod call;
 mod check;

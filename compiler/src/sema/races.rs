@@ -278,7 +278,13 @@ impl Checker<'_> {
                     self.opaque(op, &operands, distinct)
                 }
             }
-            OpKind::If | OpKind::For { .. } | OpKind::While => {
+            OpKind::If
+            | OpKind::For { .. }
+            | OpKind::While
+            | OpKind::Atomic { .. }
+            | OpKind::Arrive { .. }
+            | OpKind::ClusterReduce { .. }
+            | OpKind::Ptx { .. } => {
                 for &result in &data.results {
                     let form = self.unknown(result);
                     self.forms.insert(result, form);
@@ -345,7 +351,11 @@ impl Checker<'_> {
                 OpKind::Load { indices, .. } if self.is_stored(data.operands[0]) => {
                     self.access(op, indices, false, guards)
                 }
-                OpKind::Store { indices, .. } => self.access(op, indices, true, guards),
+                OpKind::Store {
+                    indices,
+                    scatter: false,
+                    ..
+                } => self.access(op, indices, true, guards),
                 OpKind::If => {
                     let (mut yes, mut no) = (guards.to_vec(), guards.to_vec());
                     self.guards(data.operands[0], true, &mut yes);

@@ -155,7 +155,7 @@ impl<'a> Evaluator<'a> {
             }
             StmtKind::Expr(expr) => {
                 let value = self.expr(expr)?;
-                if !matches!(value, Value::Unit) {
+                if !matches!(value, Value::Unit) && !super::atomics::is_atomic(expr) {
                     let what = self.describe(&value);
                     return self.fail(
                         Diagnostic::error(
@@ -346,8 +346,15 @@ impl<'a> Evaluator<'a> {
         scatter: bool,
         span: Span,
     ) -> Eval<()> {
-        if scatter {
-            return self.not_yet(span, "`scatter`");
+        if scatter && (op != ast::AssignOp::Set || !matches!(target.kind, ExprKind::Index { .. })) {
+            return self.fail(
+                Diagnostic::error(
+                    codes::E0108,
+                    target.span,
+                    "`scatter` stores to a slice of a view",
+                )
+                .help("write `scatter v[…] = …`"),
+            );
         }
         let binary = match op {
             ast::AssignOp::Set => None,
@@ -455,7 +462,11 @@ impl<'a> Evaluator<'a> {
                         self.narrow_scalar(&slice, sum, span)?
                     }
                 };
-                self.store(&slice, (&new, value.span), Cache::Normal)
+                let outer = self.scatter;
+                self.scatter |= scatter;
+                let done = self.store(&slice, (&new, value.span), Cache::Normal);
+                self.scatter = outer;
+                done
             }
             ExprKind::Call { callee, .. } => {
                 let _ = callee;
