@@ -104,6 +104,32 @@ impl Session {
         testing::launches(&self.program, module, test)
     }
 
+    /// The ops that a module declares, in source order.
+    pub fn ops(&self, module: Module) -> Vec<String> {
+        sema::ops(&self.program, module)
+    }
+
+    /// Whether `instance` names an op of the module or of one that it uses, and not a kernel.
+    pub fn is_op(&self, module: Module, instance: &str) -> bool {
+        sema::is_op(&self.program, module, instance)
+    }
+
+    /// The op named `instance` for `target`, with the instances that it launches.
+    pub fn instantiate_op(
+        &self,
+        module: Module,
+        instance: &str,
+        target: Target,
+    ) -> Result<ir::op::Op, Diagnostics> {
+        sema::instantiate_op(&self.program, module, instance, target)
+    }
+
+    /// The name of a module's own file, relative to the root that it was loaded for.
+    pub fn file_name(&self, module: Module) -> &str {
+        let file = self.program.sources().get(self.program.file(module));
+        file.map_or("", |f| f.name.as_str())
+    }
+
     /// SHA-256 over the texts of the module and all that it uses, in hexadecimal.
     pub fn source_hash(&self, module: Module) -> String {
         self.program.source_hash(module)

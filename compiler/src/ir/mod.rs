@@ -8,6 +8,7 @@
 //! or in one around it; a value's type is fixed when it is made. The verifiers of the two levels check these and the
 //! typing rules of each operation.
 
+pub mod op;
 pub mod role;
 pub mod text;
 pub mod tile;

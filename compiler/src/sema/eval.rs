@@ -9,7 +9,7 @@ use tesserine_set::{DType, Fact, Formula, FormulaOp, ParamKind, Signature, Term}
 use super::{
     Eval, Told,
     modules::{Def, Module, Program, nearest},
-    value::{Symbol, TypeValue, Value, VariantType, ViewValue},
+    value::{Host, Symbol, TypeValue, Value, VariantType, ViewValue},
 };
 use crate::{
     diagnostics::{Code, Diagnostic, Diagnostics, codes},
@@ -242,6 +242,10 @@ impl<'a> Evaluator<'a> {
             Value::Run(id) => describe_type(self.body.ty(*id)),
             Value::Symbol(_) => "a scalar".into(),
             Value::View(view) => format!("the view `{}`", view.name),
+            Value::Host(host) => match &**host {
+                Host::View(view) => format!("the view `{}`", view.name),
+                Host::Formula(_) => "a scalar".into(),
+            },
             Value::Tuple(v) => format!("a tuple of {}", v.len()),
             Value::List(v) => format!("a list of {}", v.len()),
             Value::Struct(v) => format!("`{}`", v.item.name.name),
@@ -327,6 +331,10 @@ impl<'a> Evaluator<'a> {
         match value {
             Value::Error => Err(Told),
             Value::Symbol(symbol) => Ok(Value::Run(self.symbol(symbol))),
+            Value::Host(host) => match &*host {
+                Host::Formula(formula) => self.formula_value(formula, span),
+                Host::View(_) => Ok(Value::Host(host)),
+            },
             Value::Absent(name) => self.fail(
                 Diagnostic::error(
                     codes::E0116,
@@ -598,7 +606,7 @@ impl<'a> Evaluator<'a> {
                 Term::Int(v) => Value::Int(v.into()),
                 Term::Dim(i) => Value::Run(self.symbol(Symbol::Dim(i))),
                 Term::Scalar(i) => Value::Run(self.symbol(Symbol::Param(i))),
-                Term::Given(_) => return self.error(codes::E0301, span, "`given` is no number"),
+                Term::Given(_) => return self.error(codes::E0301, span, "`given` is no number here"),
                 Term::Op(op) => {
                     let b = if op.arity() == 2 { stack.pop() } else { None };
                     let (Some(a), b) = (stack.pop(), b) else {

@@ -6,7 +6,7 @@ use super::{
     Eval,
     call::bare,
     eval::Evaluator,
-    value::{Symbol, Value},
+    value::{Host, Symbol, Value},
 };
 use crate::{
     diagnostics::{Code, Diagnostic, codes},
@@ -115,6 +115,12 @@ impl<'a> Evaluator<'a> {
             },
             Ok(Value::Bool(v)) => Ok(Formula::int(v.into())),
             Ok(other) => {
+                if let Value::Run(id) = other
+                    && self.is_scalar(id)
+                    && let Some(formula) = self.formula_of(id)
+                {
+                    return Ok(formula);
+                }
                 let what = self.describe(&other);
                 Err(Some((
                     expr.span,
@@ -127,6 +133,11 @@ impl<'a> Evaluator<'a> {
 
     fn name_formula(&mut self, name: &'a ast::Ident, declare: bool) -> Result<Formula, NoFormula> {
         let local = self.local(&name.name).map(|b| b.value.clone());
+        if let Some(Value::Host(host)) = &local
+            && let Host::Formula(formula) = &**host
+        {
+            return Ok(formula.clone());
+        }
         match local {
             Some(Value::Int(v)) => return Ok(Formula::int(i64::try_from(v).unwrap_or(i64::MAX))),
             Some(Value::Bool(v)) => return Ok(Formula::int(v.into())),

@@ -163,13 +163,30 @@ pub(crate) fn find_kernel<'p>(
     module: Module,
     name: &str,
 ) -> Option<(Module, &'p ast::Kernel)> {
+    match find_item(program, module, name)? {
+        (owner, ast::ItemKind::Kernel(kernel)) => Some((owner, kernel)),
+        _ => None,
+    }
+}
+
+/// The item `name` of a module, or one that it uses.
+pub(crate) fn find_item<'p>(
+    program: &'p Program,
+    module: Module,
+    name: &str,
+) -> Option<(Module, &'p ast::ItemKind)> {
     let Def::Item(owner, index) = program.lookup(module, name)? else {
         return None;
     };
-    match &program.item(owner, index).kind {
-        ast::ItemKind::Kernel(kernel) => Some((owner, kernel)),
-        _ => None,
-    }
+    Some((owner, &program.item(owner, index).kind))
+}
+
+/// The compile-time arguments of an instance.
+#[derive(Clone, Copy)]
+pub(crate) enum CArgs<'c, 'a> {
+    /// As written, to be evaluated in this module.
+    Written(Module, &'a [ast::CArg]),
+    Values(&'c [CArgument<'a>]),
 }
 
 /// Makes an instance of `kernel`, which `owner` declares. `cargs` are evaluated in `scope`.
@@ -180,8 +197,20 @@ pub(crate) fn make<'a>(
     cargs: &'a [ast::CArg],
     target: Target,
 ) -> (Option<tile::Instance>, Diagnostics) {
-    let mut all = Diagnostics::default();
     let name = instance_name(program, &kernel.name.name, cargs);
+    make_given(program, owner, kernel, name, CArgs::Written(scope, cargs), target)
+}
+
+/// Makes an instance of `kernel`, which `owner` declares, and calls it `name`.
+pub(crate) fn make_given<'a>(
+    program: &'a Program,
+    owner: Module,
+    kernel: &'a ast::Kernel,
+    name: String,
+    cargs: CArgs<'_, 'a>,
+    target: Target,
+) -> (Option<tile::Instance>, Diagnostics) {
+    let mut all = Diagnostics::default();
     // A target's own bodies come first, each where its `where` holds.
     let mut sources: Vec<(Module, &ast::Kernel)> = Vec::new();
     for m in program.with_related(owner) {
@@ -229,7 +258,7 @@ pub(crate) fn make<'a>(
                     owner,
                     general,
                 };
-                let result = maker.body(scope, cargs, given.as_deref(), &name);
+                let result = maker.body(cargs, given.as_deref(), &name);
                 let diagnostics = std::mem::take(&mut ev.diagnostics);
                 let failed = diagnostics.has_errors();
                 all.extend(diagnostics);
@@ -322,7 +351,7 @@ struct Made {
     general: Option<Span>,
 }
 
-struct Maker<'e, 'a> {
+pub(crate) struct Maker<'e, 'a> {
     ev: &'e mut Evaluator<'a>,
     /// The kernel with the signature.
     kernel: &'a ast::Kernel,
@@ -365,11 +394,10 @@ pub(crate) const LATER_KEYS: &[&str] = &[
     "promote",
 ];
 
-impl<'a> Maker<'_, 'a> {
+impl<'e, 'a> Maker<'e, 'a> {
     fn body(
         &mut self,
-        scope: Module,
-        cargs: &'a [ast::CArg],
+        cargs: CArgs<'_, 'a>,
         given: Option<&[bool]>,
         name: &str,
     ) -> Eval<Made> {
@@ -378,7 +406,7 @@ impl<'a> Maker<'_, 'a> {
             .signature
             .as_ref()
             .expect("a declared kernel has a signature");
-        self.bind_cparams(scope, cargs, signature)?;
+        self.bind_cparams(cargs, signature)?;
         let (schedule, persistent) = self.schedule()?;
         let general = self.general_entry();
         let optional = self.parameters(signature, given)?;
@@ -474,25 +502,21 @@ impl<'a> Maker<'_, 'a> {
 
     fn bind_cparams(
         &mut self,
-        scope: Module,
-        cargs: &'a [ast::CArg],
+        cargs: CArgs<'_, 'a>,
         signature: &'a ast::Signature,
     ) -> Eval<()> {
         let name = &self.kernel.name;
-        let ev = &mut *self.ev;
-        // Outside a source file nothing is imported: there the variants that stand beside an interface are known.
-        if cargs.iter().all(|carg| carg.span == Span::NONE) {
-            let interfaces = signature.cparams.iter().filter_map(|p| match &p.kind {
-                ast::CKind::Path(path) => find_interface(ev.program, self.owner, path),
-                ast::CKind::Fn(_) => None,
-            });
-            ev.beyond = interfaces.map(|(module, _)| module).collect();
+        match cargs {
+            CArgs::Written(scope, cargs) => {
+                let cargs = self.evaluated(scope, cargs, signature)?;
+                self.ev
+                    .bind_cargs(&name.name, &signature.cparams, &cargs, name.span)?;
+            }
+            CArgs::Values(cargs) => {
+                self.ev
+                    .bind_cargs(&name.name, &signature.cparams, cargs, name.span)?
+            }
         }
-        ev.frames.push(Frame::new(scope));
-        let cargs: Eval<Vec<CArgument<'a>>> = ev.cargs(cargs);
-        ev.frames.pop();
-        ev.beyond.clear();
-        ev.bind_cargs(&name.name, &signature.cparams, &cargs?, name.span)?;
         let values = self.schedule_values();
         for cparam in &signature.cparams {
             if self.ev.local(&cparam.name.name).is_some() {
@@ -511,6 +535,52 @@ impl<'a> Maker<'_, 'a> {
         }
         self.ev
             .finish_cparams(&name.name, &signature.cparams, name.span)
+    }
+
+    /// The parameters of an `op`, which has the kernel's signature.
+    pub fn head(&mut self, cargs: CArgs<'_, 'a>) -> Eval<()> {
+        let signature = self
+            .kernel
+            .signature
+            .as_ref()
+            .expect("a declared kernel has a signature");
+        self.bind_cparams(cargs, signature)?;
+        self.parameters(signature, None)?;
+        Ok(())
+    }
+
+    pub fn new(ev: &'e mut Evaluator<'a>, kernel: &'a ast::Kernel, owner: Module) -> Maker<'e, 'a> {
+        Maker {
+            ev,
+            kernel,
+            source: kernel,
+            source_module: owner,
+            owner,
+            general: false,
+        }
+    }
+
+    /// Evaluates compile-time arguments in the module where they are written.
+    fn evaluated(
+        &mut self,
+        scope: Module,
+        cargs: &'a [ast::CArg],
+        signature: &'a ast::Signature,
+    ) -> Eval<Vec<CArgument<'a>>> {
+        let ev = &mut *self.ev;
+        // Outside a source file nothing is imported: there the variants that stand beside an interface are known.
+        if cargs.iter().all(|carg| carg.span == Span::NONE) {
+            let interfaces = signature.cparams.iter().filter_map(|p| match &p.kind {
+                ast::CKind::Path(path) => find_interface(ev.program, self.owner, path),
+                ast::CKind::Fn(_) => None,
+            });
+            ev.beyond = interfaces.map(|(module, _)| module).collect();
+        }
+        ev.frames.push(Frame::new(scope));
+        let cargs: Eval<Vec<CArgument<'a>>> = ev.cargs(cargs);
+        ev.frames.pop();
+        ev.beyond.clear();
+        cargs
     }
 
     fn in_module<T>(&mut self, module: Module, f: impl FnOnce(&mut Evaluator<'a>) -> T) -> T {
@@ -1472,8 +1542,23 @@ fn ident(name: String) -> ast::Ident {
     }
 }
 
+/// The name of an instance whose arguments have been evaluated.
+pub(crate) fn named_instance(name: &str, cargs: &[CArgument<'_>]) -> String {
+    if cargs.is_empty() {
+        return name.to_owned();
+    }
+    let parts: Vec<String> = cargs
+        .iter()
+        .map(|(name, value, _)| match name {
+            Some(name) => format!("{} = {value}", name.name),
+            None => value.to_string(),
+        })
+        .collect();
+    format!("{name}<{}>", parts.join(", "))
+}
+
 /// The name of an instance, in one spelling.
-fn instance_name(program: &Program, kernel: &str, cargs: &[ast::CArg]) -> String {
+pub(crate) fn instance_name(program: &Program, kernel: &str, cargs: &[ast::CArg]) -> String {
     if cargs.is_empty() {
         return kernel.to_owned();
     }

@@ -19,6 +19,7 @@ mod expr;
 mod host;
 pub(crate) mod instance;
 pub(crate) mod modules;
+pub(crate) mod op;
 mod races;
 mod stmt;
 pub(crate) mod value;
@@ -26,6 +27,7 @@ pub(crate) mod value;
 pub use check::check;
 pub use instance::{CParamInfo, KernelInfo, instantiate, kernels};
 pub use modules::{Module, Program};
+pub use op::{instantiate_op, is_op, ops};
 
 /// An error that has already been reported.
 #[derive(Clone, Copy, Debug)]

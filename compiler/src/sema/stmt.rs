@@ -221,7 +221,7 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    fn assert(&mut self, constant: bool, args: &'a [ast::Arg], span: Span) -> Eval<()> {
+    pub(super) fn assert(&mut self, constant: bool, args: &'a [ast::Arg], span: Span) -> Eval<()> {
         let message = match args {
             [_] => None,
             [_, text] => match self.expr(&text.value)? {

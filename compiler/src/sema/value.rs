@@ -2,7 +2,7 @@
 
 use std::{fmt, rc::Rc};
 
-use tesserine_set::{Access, DType, Formula};
+use tesserine_set::{Access, DType, Formula, ViewArg};
 
 use super::modules::Module;
 use crate::{ir::ValueId, span::Span, syntax::ast};
@@ -27,6 +27,8 @@ pub(crate) enum Value<'a> {
     /// A scalar that the signature or the grid gives: emitted at its first use.
     Symbol(Symbol),
     View(Rc<ViewValue>),
+    /// In an `op`: what the host knows before the launches.
+    Host(Rc<Host>),
     Tuple(Rc<[Value<'a>]>),
     List(Rc<[Value<'a>]>),
     Struct(Rc<StructValue<'a>>),
@@ -56,6 +58,24 @@ pub(crate) struct ViewValue {
     pub access: Access,
     pub extents: Vec<Formula>,
     pub span: Span,
+}
+
+/// A value of an `op`.
+#[derive(Clone, Debug)]
+pub(crate) enum Host {
+    /// An integer or condition over dimensions and scalar parameters.
+    Formula(Formula),
+    View(HostView),
+}
+
+/// A tensor of an `op`, perhaps transformed.
+#[derive(Clone, Debug)]
+pub(crate) struct HostView {
+    pub name: String,
+    pub arg: ViewArg,
+    pub dtype: DType,
+    pub access: Access,
+    pub extents: Vec<Formula>,
 }
 
 #[derive(Clone, Debug)]

@@ -187,6 +187,53 @@ impl Formula {
         }
     }
 
+    /// `yes` where `condition` is not 0, else `no`. Both are evaluated.
+    pub fn select(condition: Formula, yes: Formula, no: Formula) -> Formula {
+        if let Some(value) = condition.as_int() {
+            return if value != 0 { yes } else { no };
+        }
+        if yes == no {
+            return yes;
+        }
+        let truth = Formula::binary(FormulaOp::Ne, condition.clone(), Formula::int(0));
+        let other = Formula::binary(FormulaOp::Eq, condition, Formula::int(0));
+        Formula::binary(
+            FormulaOp::Add,
+            Formula::binary(FormulaOp::Mul, truth, yes),
+            Formula::binary(FormulaOp::Mul, other, no),
+        )
+    }
+
+    /// Both hold; a condition that is always true is left out.
+    pub fn both(a: Option<Formula>, b: Option<Formula>) -> Option<Formula> {
+        let open = |f: &Formula| f.as_int().is_none_or(|v| v == 0);
+        match (a.filter(open), b.filter(open)) {
+            (Some(a), Some(b)) => Some(Formula::binary(FormulaOp::And, a, b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// The formula with each term replaced by what `term` gives for it; `None` if it gives nothing for one.
+    pub fn substitute(&self, term: impl Fn(Term) -> Option<Formula>) -> Option<Formula> {
+        let mut stack: Vec<Formula> = Vec::new();
+        for t in &self.0 {
+            let value = match *t {
+                Term::Int(v) => Formula::int(v),
+                Term::Op(op) if op.arity() == 2 => {
+                    let b = stack.pop()?;
+                    Formula::binary(op, stack.pop()?, b)
+                }
+                Term::Op(op) => Formula::unary(op, stack.pop()?),
+                t => term(t)?,
+            };
+            stack.push(value);
+        }
+        match stack.len() {
+            1 => stack.pop(),
+            _ => None,
+        }
+    }
+
     fn folded(self) -> Formula {
         let constant = self
             .0

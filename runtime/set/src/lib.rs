@@ -5,6 +5,7 @@ mod container;
 mod dtype;
 mod formula;
 mod manifest;
+mod op;
 mod reader;
 mod signature;
 mod validate;
@@ -15,7 +16,11 @@ pub use container::{FORMAT_VERSION, MAGIC, ModuleEntry, ModuleKind};
 pub use dtype::{DType, UnknownDType};
 pub use formula::{Env, Formula, FormulaError, FormulaOp, Term};
 pub use manifest::{AbiArg, BodyRecord, Choice, Instance, Manifest, Persistent, Resources, Tune};
+pub use op::{
+    OpError, OpRecord, OwnedArg, Place, PlacedView, STATE_WORD, Step, StepArg, ViewArg, ViewBase,
+    ViewStep, WORKSPACE_ALIGN, WorkspaceLayout, WorkspaceRecord, has_state,
+};
 pub use reader::{KernelSet, SetError, SetFault};
 pub use signature::{Access, Fact, Param, ParamKind, Signature, ViewFacts, ViewParam};
-pub use validate::{InstanceProblem, MAX_ARGS, MAX_RANK, ManifestError, canonical_name};
+pub use validate::{InstanceProblem, MAX_ARGS, MAX_RANK, ManifestError, OpProblem, canonical_name};
 pub use writer::{SetWriter, WriteError};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Fact, Formula, Signature};
+use crate::{Fact, Formula, OpRecord, Signature};
 
 /// The whole of a set, modules apart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -12,6 +12,9 @@ pub struct Manifest {
     /// Version of the compiler that wrote it.
     pub compiler: String,
     pub instances: Vec<Instance>,
+    /// Sequences of launches of these instances.
+    #[serde(default)]
+    pub ops: Vec<OpRecord>,
 }
 
 /// A kernel with its compile-time arguments, for all targets of the set.

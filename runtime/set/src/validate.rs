@@ -5,13 +5,14 @@
 //! - every formula reduces to one value, is of bounded length, and names dimensions and parameters that exist: scalars
 //!   only where a parameter is an integer or bool;
 //! - facts name views, alignments are powers of two, defaults are values of their type;
+//! - names of ops are no other's; their workspaces, launches and arguments refer to what is there;
 //! - every body names modules of the right kind, a target, an entry, and threads and arguments that a launch can have.
 
 use std::collections::BTreeSet;
 
 use crate::{
-    AbiArg, BodyRecord, Fact, Formula, FormulaOp, Instance, Manifest, ModuleKind, Param, ParamKind,
-    Persistent, Signature, Term,
+    AbiArg, BodyRecord, Fact, Formula, FormulaOp, Instance, Manifest, ModuleKind, OpRecord, Param,
+    ParamKind, Persistent, Signature, StepArg, Term, ViewBase, ViewStep,
     bind::{ScalarValue, scalar_fits},
 };
 
@@ -20,6 +21,8 @@ use crate::{
 pub enum ManifestError {
     #[error("the manifest has two instances `{0}`")]
     RepeatedInstance(String),
+    #[error("op `{op}`: {problem}")]
+    Op { op: String, problem: OpProblem },
     #[error("instance `{instance}`: {problem}")]
     Instance {
         instance: String,
@@ -72,6 +75,29 @@ pub enum InstanceProblem {
     Arguments { body: usize, count: usize },
 }
 
+/// What is wrong with one op.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpProblem {
+    #[error(transparent)]
+    Shared(#[from] InstanceProblem),
+    #[error("it launches nothing")]
+    NoStep,
+    #[error("it has {count} {what}, more than {MAX_STEPS}")]
+    TooMany { what: &'static str, count: usize },
+    #[error("launch {step}: the set has no instance {instance}")]
+    NoInstance { step: usize, instance: u32 },
+    #[error("launch {step}: {given} arguments for {expected} parameters")]
+    Count {
+        step: usize,
+        given: usize,
+        expected: usize,
+    },
+    #[error("launch {step}: argument {arg} does not fit its parameter")]
+    Argument { step: usize, arg: usize },
+}
+
+/// Launches, workspaces, or transformations of a view that an op can have.
+const MAX_STEPS: usize = 1024;
 /// Dimensions that a view or a grid can have.
 pub const MAX_RANK: usize = 32;
 /// Arguments that an entry can have: 4 KiB of eight bytes.
@@ -96,8 +122,120 @@ impl Manifest {
                 problem,
             })?;
         }
+        for op in &self.ops {
+            if !names.insert(canonical_name(&op.name)) {
+                return Err(ManifestError::RepeatedInstance(op.name.clone()));
+            }
+            check_op(op, &self.instances).map_err(|problem| ManifestError::Op {
+                op: op.name.chars().take(200).collect(),
+                problem,
+            })?;
+        }
         Ok(())
     }
+}
+
+fn check_op(op: &OpRecord, instances: &[Instance]) -> Result<(), OpProblem> {
+    let signature = &op.signature;
+    check_head(&op.name, signature, &op.requires)?;
+    let counts = [
+        ("launches", op.steps.len()),
+        ("workspaces", op.workspaces.len()),
+    ];
+    if op.steps.is_empty() {
+        return Err(OpProblem::NoStep);
+    }
+    if let Some((what, count)) = counts.into_iter().find(|(_, count)| *count > MAX_STEPS) {
+        return Err(OpProblem::TooMany { what, count });
+    }
+    unique(op.workspaces.iter().map(|w| &w.name))?;
+    for workspace in &op.workspaces {
+        if workspace.extents.len() > MAX_RANK {
+            return Err(OpProblem::Shared(InstanceProblem::Rank {
+                param: workspace.name.clone(),
+                rank: workspace.extents.len(),
+            }));
+        }
+        for formula in workspace.extents.iter().chain(&workspace.when) {
+            check_formula(signature, formula, || {
+                format!("the size of workspace `{}`", workspace.name)
+            })?;
+        }
+    }
+    for (index, step) in op.steps.iter().enumerate() {
+        let instance = instances.get(step.instance as usize);
+        let instance = instance.ok_or(OpProblem::NoInstance {
+            step: index,
+            instance: step.instance,
+        })?;
+        if let Some(when) = &step.when {
+            check_formula(signature, when, || {
+                format!("the condition of launch {index}")
+            })?;
+        }
+        let params = &instance.signature.params;
+        if step.args.len() != params.len() {
+            return Err(OpProblem::Count {
+                step: index,
+                given: step.args.len(),
+                expected: params.len(),
+            });
+        }
+        for (place, (arg, param)) in step.args.iter().zip(params).enumerate() {
+            let unfit = OpProblem::Argument {
+                step: index,
+                arg: place,
+            };
+            let scalar = match param.kind {
+                ParamKind::Scalar { dtype, .. } => Some(dtype),
+                ParamKind::View(_) => None,
+            };
+            match arg {
+                None => {}
+                Some(StepArg::Int(formula)) if scalar.is_some() => {
+                    check_formula(signature, formula, || {
+                        format!("argument {place} of launch {index}")
+                    })?;
+                }
+                Some(StepArg::Float(_)) if scalar.is_some_and(|t| t.is_float()) => {}
+                Some(StepArg::Scalar { param }) if scalar.is_some() => {
+                    let of = signature.params.get(*param as usize);
+                    if !of.is_some_and(|p| matches!(p.kind, ParamKind::Scalar { .. })) {
+                        return Err(unfit);
+                    }
+                }
+                Some(StepArg::View(view)) if scalar.is_none() => {
+                    let there = match view.base {
+                        ViewBase::Param(i) => {
+                            let of = signature.params.get(i as usize);
+                            of.is_some_and(|p| matches!(p.kind, ParamKind::View(_)))
+                        }
+                        ViewBase::Workspace(i) => (i as usize) < op.workspaces.len(),
+                    };
+                    if !there || view.steps.len() > MAX_STEPS {
+                        return Err(unfit);
+                    }
+                    for step in &view.steps {
+                        let formulas: &[&Formula] = match step {
+                            ViewStep::Slice { from, to, .. } => &[from, to],
+                            ViewStep::Select { index, .. } => &[index],
+                            ViewStep::Split { by, .. } => &[by],
+                            ViewStep::Permute(_)
+                            | ViewStep::Merge { .. }
+                            | ViewStep::Bitcast(_) => &[],
+                        };
+                        for formula in formulas {
+                            check_formula(signature, formula, || {
+                                format!("argument {place} of launch {index}")
+                            })?;
+                        }
+                    }
+                }
+                Some(_) => return Err(unfit),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// An instance's name without spaces: what two spellings of one instance share.
@@ -118,20 +256,26 @@ fn is_entry(entry: &str) -> bool {
     !entry.is_empty() && entry.len() <= MAX_NAME && entry.bytes().all(name)
 }
 
-fn check_instance(instance: &Instance, modules: &[ModuleKind]) -> Result<(), InstanceProblem> {
-    let name = canonical_name(&instance.name);
+/// What an instance and an op have alike.
+fn check_head(name: &str, signature: &Signature, requires: &[Fact]) -> Result<(), InstanceProblem> {
+    let name = canonical_name(name);
     if name.is_empty() || name.len() > MAX_NAME {
         return Err(InstanceProblem::Name);
     }
-    let signature = &instance.signature;
     unique(signature.dims.iter())?;
     unique(signature.params.iter().map(|p| &p.name))?;
     for param in &signature.params {
         check_param(signature, param)?;
     }
-    for (i, fact) in instance.requires.iter().enumerate() {
+    for (i, fact) in requires.iter().enumerate() {
         check_fact(signature, fact, || format!("required fact {i}"))?;
     }
+    Ok(())
+}
+
+fn check_instance(instance: &Instance, modules: &[ModuleKind]) -> Result<(), InstanceProblem> {
+    let signature = &instance.signature;
+    check_head(&instance.name, signature, &instance.requires)?;
     if instance.bodies.is_empty() {
         return Err(InstanceProblem::NoBody);
     }
