@@ -9,6 +9,8 @@
 //! targets = ["sm_80", "sm_90a"]                    # optional
 //! ```
 //!
+//! An instance may be an `op`: the set then has it and what it launches, once however many ops launch it.
+//!
 //! Compilation is parallel over instances and targets; what is written is in the order of the list, whoever finished first.
 
 use std::{
@@ -184,17 +186,19 @@ mod build {
 
     use rayon::prelude::*;
     use tesserine_set::{
-        BodyRecord, Instance, Manifest, ModuleKind, Persistent, Resources, SetWriter, WriteError,
+        BodyRecord, Instance, Manifest, ModuleKind, OpRecord, Persistent, Resources, SetWriter,
+        WriteError, canonical_name,
     };
 
-    use super::SetFile;
+    use super::{SetFile, SetKernel};
     use crate::{
-        Session,
+        Module, Session,
         diagnostics::Diagnostics,
         emit::{
             ptxas::{Assembled, Ptxas, PtxasError},
             stage,
         },
+        ir::tile,
         target::Target,
     };
 
@@ -276,7 +280,8 @@ mod build {
         progress: &(dyn Fn(&str, Target) + Sync),
     ) -> Result<Built, BuildError> {
         let mut told = Diagnostics::default();
-        let mut work = Vec::new();
+        let mut work: Vec<Work> = Vec::new();
+        let mut ops = Vec::new();
         for kernel in &set.kernels {
             if kernel.targets.is_empty() {
                 continue;
@@ -284,8 +289,18 @@ mod build {
             match session.load(&set.folder.join(&kernel.source), Some(&set.folder)) {
                 Ok(module) => {
                     for instance in &kernel.instances {
+                        if session.is_op(module, instance) {
+                            ops.push((module, kernel, instance.as_str()));
+                            continue;
+                        }
                         for &target in &kernel.targets {
-                            work.push((module, kernel.source.as_str(), instance.as_str(), target));
+                            work.push(Work {
+                                module,
+                                source: kernel.source.clone(),
+                                name: instance.clone(),
+                                target,
+                                made: None,
+                            });
                         }
                     }
                 }
@@ -295,15 +310,26 @@ mod build {
         if told.has_errors() {
             return Err(BuildError::Diagnostics(told));
         }
+        let session: &Session = session;
+        let mut records = Vec::new();
+        for (module, kernel, name) in ops {
+            match expand_op(session, module, kernel, name, &mut work) {
+                Ok(part) => records.push(part),
+                Err(BuildError::Diagnostics(diagnostics)) => told.extend(diagnostics),
+                Err(error) => return Err(error),
+            }
+        }
+        if told.has_errors() {
+            return Err(BuildError::Diagnostics(told));
+        }
         if work.is_empty() {
             return Err(BuildError::Nothing);
         }
-        let session: &Session = session;
         let parts: Vec<Result<Part, BuildError>> = work
             .par_iter()
-            .map(|&(module, source, instance, target)| {
-                let part = compile(session, module, source, instance, target, ptxas);
-                progress(instance, target);
+            .map(|work| {
+                let part = compile(session, work, ptxas);
+                progress(&work.name, work.target);
                 part
             })
             .collect();
@@ -323,21 +349,108 @@ mod build {
         if let Some(error) = failed {
             return Err(error);
         }
-        write(&set.name, parts_done)
+        write(&set.name, parts_done, records)
     }
 
-    fn compile(
-        session: &Session,
-        module: crate::Module,
-        source: &str,
-        name: &str,
+    /// One instance to compile for one target.
+    struct Work {
+        module: Module,
+        /// As the set writes it.
+        source: String,
+        name: String,
         target: Target,
-        ptxas: Option<&Ptxas>,
-    ) -> Result<Part, BuildError> {
+        /// If it is made already.
+        made: Option<tile::Instance>,
+    }
+
+    /// An op of the set, and the names of the instances that its steps index.
+    struct OpPart {
+        record: OpRecord,
+        launched: Vec<String>,
+    }
+
+    /// Makes the op `name` for each target, and adds to `work` what it launches and is not there.
+    fn expand_op(
+        session: &Session,
+        module: Module,
+        kernel: &SetKernel,
+        name: &str,
+        work: &mut Vec<Work>,
+    ) -> Result<OpPart, BuildError> {
+        let mut part: Option<OpPart> = None;
+        let mut made = Vec::new();
+        for &target in &kernel.targets {
+            let op = session
+                .instantiate_op(module, name, target)
+                .map_err(BuildError::Diagnostics)?;
+            let launched: Vec<String> = op
+                .instances
+                .iter()
+                .map(|l| l.instance.name.clone())
+                .collect();
+            let record = OpRecord {
+                name: name.to_owned(),
+                source: kernel.source.clone(),
+                source_hash: session.source_hash(module),
+                ..op.record
+            };
+            match &part {
+                Some(first) if first.record != record || first.launched != launched => {
+                    return Err(BuildError::Signature {
+                        kernel: name.to_owned(),
+                        first: kernel.targets[0].name(),
+                        target: target.name(),
+                    });
+                }
+                Some(_) => {}
+                None => part = Some(OpPart { record, launched }),
+            }
+            made.push((target, op.instances));
+        }
+        let part = part.ok_or(BuildError::Nothing)?;
+        for (index, launched) in part.launched.iter().enumerate() {
+            for (target, instances) in &mut made {
+                let one = &mut instances[index];
+                let known = work.iter().any(|w| {
+                    w.module == one.module
+                        && w.target == *target
+                        && canonical_name(&w.name) == canonical_name(launched)
+                });
+                if known {
+                    continue;
+                }
+                // The targets of an instance follow each other.
+                let last = work.iter().rposition(|w| {
+                    w.module == one.module && canonical_name(&w.name) == canonical_name(launched)
+                });
+                let item = Work {
+                    module: one.module,
+                    source: session.file_name(one.module).to_owned(),
+                    name: launched.clone(),
+                    target: *target,
+                    made: Some(one.instance.clone()),
+                };
+                work.insert(last.map_or(work.len(), |l| l + 1), item);
+            }
+        }
+        Ok(part)
+    }
+
+    fn compile(session: &Session, work: &Work, ptxas: Option<&Ptxas>) -> Result<Part, BuildError> {
+        let Work {
+            module,
+            ref source,
+            ref name,
+            target,
+            ref made,
+        } = *work;
         let start = Instant::now();
-        let instance = session
-            .instantiate(module, name, target)
-            .map_err(BuildError::Diagnostics)?;
+        let instance = match made {
+            Some(instance) => instance.clone(),
+            None => session
+                .instantiate(module, name, target)
+                .map_err(BuildError::Diagnostics)?,
+        };
         let shared = start.elapsed() / instance.bodies.len().max(1) as u32;
         let mut bodies = Vec::new();
         let mut records = Vec::new();
@@ -410,11 +523,12 @@ mod build {
         })
     }
 
-    fn write(name: &str, parts: Vec<Part>) -> Result<Built, BuildError> {
+    fn write(name: &str, parts: Vec<Part>, ops: Vec<OpPart>) -> Result<Built, BuildError> {
         let mut writer = SetWriter::new(Manifest {
             name: name.to_owned(),
             compiler: env!("CARGO_PKG_VERSION").to_owned(),
             instances: Vec::new(),
+            ops: Vec::new(),
         });
         let mut instances: Vec<Instance> = Vec::new();
         let mut bodies = Vec::new();
@@ -447,6 +561,22 @@ mod build {
                 _ => instances.push(part.instance),
             }
             bodies.append(&mut part.bodies);
+        }
+        for OpPart {
+            mut record,
+            launched,
+        } in ops
+        {
+            let place = |name: &String| {
+                let wanted = canonical_name(name);
+                let mut names = instances.iter().map(|i| canonical_name(&i.name));
+                names.position(|n| n == wanted)
+            };
+            for step in &mut record.steps {
+                let index = launched.get(step.instance as usize).and_then(place);
+                step.instance = index.map_or(u32::MAX, |i| i as u32);
+            }
+            writer.manifest.ops.push(record);
         }
         writer.manifest.instances = instances;
         Ok(Built {

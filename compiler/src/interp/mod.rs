@@ -11,6 +11,7 @@ mod elementwise;
 pub mod floats;
 mod immediate;
 mod memory;
+mod op;
 mod tile;
 mod value;
 
@@ -18,11 +19,12 @@ use std::{collections::HashMap, fmt};
 
 use indexmap::IndexMap;
 use tesserine_set::{
-    Access, ArgShape, BindError, Binding, FormulaError, ParamKind, ScalarValue, Signature,
+    Access, ArgShape, BindError, Binding, FormulaError, OpError, ParamKind, ScalarValue, Signature,
 };
 
 pub use immediate::{Immediate, MAX_STEPS};
 pub use memory::{Tensor, TensorError};
+pub use op::{OpReport, run_op, run_op_with};
 pub use value::Data;
 
 use crate::{
@@ -113,6 +115,17 @@ pub enum InterpError {
     Bind(#[from] BindError),
     #[error("the kernel does not serve these arguments: {0}")]
     Requirement(String),
+    #[error("the op does not serve these arguments: {0}")]
+    OpRequirement(String),
+    /// An op cannot run on its arguments.
+    #[error(transparent)]
+    Op(#[from] OpError),
+    /// A launch of an op failed.
+    #[error("`{launch}`: {error}")]
+    Launch {
+        launch: String,
+        error: Box<InterpError>,
+    },
     #[error("no body of the kernel serves these arguments: {0}")]
     NoBody(String),
     /// `sorted` or `distinct` data that is not.
@@ -186,6 +199,11 @@ impl fmt::Display for Block<'_> {
 impl InterpError {
     /// As a diagnostic; `kernel` is where the kernel's name stands, for what is wrong with the launch as a whole.
     pub fn diagnostic(&self, kernel: Span) -> Diagnostic {
+        if let InterpError::Launch { launch, error } = self {
+            return error
+                .diagnostic(kernel)
+                .note(format!("in the launch of `{launch}`"));
+        }
         let (code, span): (Code, Span) = match self {
             InterpError::Fault { kind, span, .. } => {
                 let code = match kind {
@@ -411,16 +429,7 @@ fn run_listed(
     for ((param, memory), arg) in signature.params.iter().zip(memories).zip(&mut *listed) {
         let Some(memory) = memory else { continue };
         let tensor = memory.finish();
-        if let Some(written) = &tensor.written
-            && let Some(first) = written.iter().position(|&w| !w)
-        {
-            unwritten.push(Unwritten {
-                param: param.name.clone(),
-                count: written.iter().filter(|&&w| !w).count(),
-                of: written.len(),
-                first: unravel(first, &tensor.shape),
-            });
-        }
+        unwritten.extend(self::unwritten(&param.name, &tensor));
         *arg = Some(Arg::Tensor(tensor));
     }
     match stop {
@@ -454,6 +463,18 @@ fn run_listed(
             unwritten,
         }),
     }
+}
+
+/// The elements of an output that nobody stored.
+fn unwritten(param: &str, tensor: &Tensor) -> Option<Unwritten> {
+    let written = tensor.written.as_ref()?;
+    let first = written.iter().position(|&w| !w)?;
+    Some(Unwritten {
+        param: param.to_owned(),
+        count: written.iter().filter(|&&w| !w).count(),
+        of: written.len(),
+        first: unravel(first, &tensor.shape),
+    })
 }
 
 /// The index of element `number` in row-major order.

@@ -6,9 +6,11 @@ use super::{
     builtins::NAMES,
     eval::{Evaluator, find_interface, unknown_name},
     instance::{
-        LATER_KEYS, SCHEDULE_KEYS, covers, find_kernel, is_general, make, unknown_key, with_stack,
+        CArgs, LATER_KEYS, SCHEDULE_KEYS, covers, find_kernel, is_general, make, unknown_key,
+        with_stack,
     },
     modules::{Def, Module, Program, nearest},
+    op::{as_kernel, make_op},
 };
 use crate::{
     diagnostics::{Diagnostic, Diagnostics, codes},
@@ -22,6 +24,9 @@ const MAX_COMBINATIONS: usize = 16;
 
 /// What integers without a value of their own are tried with.
 const GUESSES: [u64; 3] = [64, 16, 256];
+
+/// Where an op is checked: the first of these that has all its kernels.
+const OP_TARGETS: [&str; 4] = ["sm_90a", "sm_80", "sm_100a", "sm_120a"];
 
 /// Checks every item of `module`.
 pub fn check(program: &Program, module: Module) -> Diagnostics {
@@ -48,7 +53,7 @@ pub fn check(program: &Program, module: Module) -> Diagnostics {
                 ast::ItemKind::Kernel(kernel) if kernel.signature.is_some() => {
                     instances(program, module, kernel, &mut all);
                 }
-                ast::ItemKind::Op(op) => all.push(not_yet(op.name.span, "an `op`")),
+                ast::ItemKind::Op(op) => op_instances(program, module, op, &mut all),
                 ast::ItemKind::Test(test) => {
                     if let Err(diagnostics) = crate::testing::walk(program, module, test) {
                         let told: Vec<Span> =
@@ -107,6 +112,50 @@ fn instances(program: &Program, module: Module, kernel: &ast::Kernel, out: &mut 
     out.append(&mut first);
 }
 
+/// An op for representative arguments, on a target that has all that it launches.
+fn op_instances(program: &Program, module: Module, op: &ast::Op, out: &mut Vec<Diagnostic>) {
+    let kernel = as_kernel(op);
+    let mut guessed = false;
+    let attempt = |guess: u64, guessed: &mut bool| {
+        let combinations = combinations(program, module, &kernel, guess, guessed)?;
+        let mut out = Vec::new();
+        for cargs in &combinations {
+            let mut first: Option<Diagnostics> = None;
+            for target in OP_TARGETS.iter().filter_map(|t| Target::parse(t).ok()) {
+                let cargs = CArgs::Written(module, cargs);
+                let (_, diagnostics) = make_op(program, module, op, cargs, None, target);
+                let absent = diagnostics.iter().any(|d| d.code == codes::E0605);
+                first.get_or_insert(diagnostics.clone());
+                if !absent {
+                    first = Some(diagnostics);
+                    break;
+                }
+            }
+            let diagnostics = first.unwrap_or_default();
+            let failed = diagnostics.has_errors();
+            out.extend(diagnostics);
+            if failed {
+                break;
+            }
+        }
+        Some(out)
+    };
+    let Some(mut first) = attempt(GUESSES[0], &mut guessed) else {
+        return;
+    };
+    if guessed {
+        for guess in &GUESSES[1..] {
+            let again = attempt(*guess, &mut guessed).unwrap_or_default();
+            first.retain(|d| {
+                again
+                    .iter()
+                    .any(|e| e.code == d.code && e.primary.0 == d.primary.0)
+            });
+        }
+    }
+    out.append(&mut first);
+}
+
 /// What is wrong with a kernel for representative arguments, integers without a value of their own being `guess`.
 fn tried(
     program: &Program,
@@ -115,6 +164,29 @@ fn tried(
     guess: u64,
     guessed: &mut bool,
 ) -> Option<Vec<Diagnostic>> {
+    let combinations = combinations(program, module, kernel, guess, guessed)?;
+    let mut out = Vec::new();
+    for target in representative_targets(program, module, kernel) {
+        for cargs in &combinations {
+            let (_, diagnostics) = make(program, (module, module), kernel, cargs, target);
+            let failed = diagnostics.has_errors();
+            out.extend(diagnostics);
+            if failed {
+                break;
+            }
+        }
+    }
+    Some(out)
+}
+
+/// Representative compile-time arguments.
+fn combinations(
+    program: &Program,
+    module: Module,
+    kernel: &ast::Kernel,
+    guess: u64,
+    guessed: &mut bool,
+) -> Option<Vec<Vec<ast::CArg>>> {
     let signature = kernel.signature.as_ref()?;
     let mut combinations: Vec<Vec<ast::CArg>> = vec![Vec::new()];
     for cparam in &signature.cparams {
@@ -138,18 +210,7 @@ fn tried(
             .take(MAX_COMBINATIONS)
             .collect();
     }
-    let mut out = Vec::new();
-    for target in representative_targets(program, module, kernel) {
-        for cargs in &combinations {
-            let (_, diagnostics) = make(program, (module, module), kernel, cargs, target);
-            let failed = diagnostics.has_errors();
-            out.extend(diagnostics);
-            if failed {
-                break;
-            }
-        }
-    }
-    Some(out)
+    Some(combinations)
 }
 
 /// Values to try a compile-time parameter with. Empty: it has one of its own. `None`: nobody can say.

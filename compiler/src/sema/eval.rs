@@ -73,6 +73,8 @@ pub(crate) struct Evaluator<'a> {
     constants: HashMap<(u64, DType), ValueId>,
     symbols: HashMap<Symbol, ValueId>,
     views: HashMap<u32, ValueId>,
+    /// In an `op`: what stands for a formula.
+    pub hosts: HashMap<ValueId, Formula>,
     pub signature: Signature,
     /// Facts that the body itself asks for (`assume`).
     pub assumed: Vec<Fact>,
@@ -136,6 +138,7 @@ impl<'a> Evaluator<'a> {
             constants: HashMap::new(),
             symbols: HashMap::new(),
             views: HashMap::new(),
+            hosts: HashMap::new(),
             signature: Signature::default(),
             assumed: Vec::new(),
             frames: vec![Frame::new(module)],
@@ -332,7 +335,7 @@ impl<'a> Evaluator<'a> {
             Value::Error => Err(Told),
             Value::Symbol(symbol) => Ok(Value::Run(self.symbol(symbol))),
             Value::Host(host) => match &*host {
-                Host::Formula(formula) => self.formula_value(formula, span),
+                Host::Formula(formula) => Ok(Value::Run(self.placeholder(formula))),
                 Host::View(_) => Ok(Value::Host(host)),
             },
             Value::Absent(name) => self.fail(
@@ -554,6 +557,17 @@ impl<'a> Evaluator<'a> {
         value
     }
 
+    /// A scalar that stands for a formula of an `op`, whose body is never run.
+    fn placeholder(&mut self, formula: &Formula) -> ValueId {
+        let constant = match formula.is_condition() {
+            true => Constant::Bool(false),
+            false => Constant::Int(0, DType::I64),
+        };
+        let value = self.prologue(|b, _| b.constant(constant));
+        self.hosts.insert(value, formula.clone());
+        value
+    }
+
     pub fn int(&mut self, value: i64) -> ValueId {
         self.constant(Constant::Int(value, DType::I64))
     }
@@ -606,7 +620,9 @@ impl<'a> Evaluator<'a> {
                 Term::Int(v) => Value::Int(v.into()),
                 Term::Dim(i) => Value::Run(self.symbol(Symbol::Dim(i))),
                 Term::Scalar(i) => Value::Run(self.symbol(Symbol::Param(i))),
-                Term::Given(_) => return self.error(codes::E0301, span, "`given` is no number here"),
+                Term::Given(_) => {
+                    return self.error(codes::E0301, span, "`given` is no number here");
+                }
                 Term::Op(op) => {
                     let b = if op.arity() == 2 { stack.pop() } else { None };
                     let (Some(a), b) = (stack.pop(), b) else {

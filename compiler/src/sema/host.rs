@@ -312,6 +312,9 @@ impl<'a> Evaluator<'a> {
 
     /// The formula that a scalar of the body computes, if the host can.
     pub fn formula_of(&self, id: ValueId) -> Option<Formula> {
+        if let Some(formula) = self.hosts.get(&id) {
+            return Some(formula.clone());
+        }
         let op = &self.body.ops[self.body.defining_op(id)?];
         let operand = |i: usize| self.formula_of(op.operands[i]);
         Some(match &op.kind {

@@ -198,7 +198,14 @@ pub(crate) fn make<'a>(
     target: Target,
 ) -> (Option<tile::Instance>, Diagnostics) {
     let name = instance_name(program, &kernel.name.name, cargs);
-    make_given(program, owner, kernel, name, CArgs::Written(scope, cargs), target)
+    make_given(
+        program,
+        owner,
+        kernel,
+        name,
+        CArgs::Written(scope, cargs),
+        target,
+    )
 }
 
 /// Makes an instance of `kernel`, which `owner` declares, and calls it `name`.
@@ -395,12 +402,7 @@ pub(crate) const LATER_KEYS: &[&str] = &[
 ];
 
 impl<'e, 'a> Maker<'e, 'a> {
-    fn body(
-        &mut self,
-        cargs: CArgs<'_, 'a>,
-        given: Option<&[bool]>,
-        name: &str,
-    ) -> Eval<Made> {
+    fn body(&mut self, cargs: CArgs<'_, 'a>, given: Option<&[bool]>, name: &str) -> Eval<Made> {
         let kernel = self.kernel;
         let signature = kernel
             .signature
@@ -500,11 +502,7 @@ impl<'e, 'a> Maker<'e, 'a> {
 
     // Compile-time parameters and the schedule.
 
-    fn bind_cparams(
-        &mut self,
-        cargs: CArgs<'_, 'a>,
-        signature: &'a ast::Signature,
-    ) -> Eval<()> {
+    fn bind_cparams(&mut self, cargs: CArgs<'_, 'a>, signature: &'a ast::Signature) -> Eval<()> {
         let name = &self.kernel.name;
         match cargs {
             CArgs::Written(scope, cargs) => {

@@ -54,11 +54,7 @@ pub fn is_op(program: &Program, module: Module, text: &str) -> bool {
     parse_instance(text).is_ok_and(|(name, _)| find_op(program, module, &name).is_some())
 }
 
-fn find_op<'p>(
-    program: &'p Program,
-    module: Module,
-    name: &str,
-) -> Option<(Module, &'p ast::Op)> {
+fn find_op<'p>(program: &'p Program, module: Module, name: &str) -> Option<(Module, &'p ast::Op)> {
     match find_item(program, module, name)? {
         (owner, ast::ItemKind::Op(op)) => Some((owner, op)),
         _ => None,
@@ -442,12 +438,7 @@ impl Walk {
         result
     }
 
-    fn unroll<'a>(
-        &mut self,
-        ev: &mut Evaluator<'a>,
-        loop_: &'a ast::For,
-        span: Span,
-    ) -> Eval<()> {
+    fn unroll<'a>(&mut self, ev: &mut Evaluator<'a>, loop_: &'a ast::For, span: Span) -> Eval<()> {
         let ([lo, hi], None) = (&loop_.bounds[..], &loop_.part) else {
             return ev.error(
                 codes::E0508,
@@ -550,7 +541,10 @@ impl Walk {
         };
         let index = self.workspaces.len() as u32;
         let taken = self.workspaces.iter().filter(|w| {
-            w.name == name.name || w.name.strip_prefix(&name.name).is_some_and(|r| r.starts_with('.'))
+            w.name == name.name
+                || w.name
+                    .strip_prefix(&name.name)
+                    .is_some_and(|r| r.starts_with('.'))
         });
         let unique = match taken.count() {
             0 => name.name.clone(),
@@ -625,7 +619,13 @@ impl Walk {
         let no = match branch.els.as_deref() {
             Some(ast::Else::If(inner)) => self.choice(ev, inner, span)?,
             Some(ast::Else::Block(block)) => self.arm(ev, block)?,
-            None => return ev.error(codes::E0508, span, "this `if` has no value without an `else`"),
+            None => {
+                return ev.error(
+                    codes::E0508,
+                    span,
+                    "this `if` has no value without an `else`",
+                );
+            }
         };
         Ok(Formula::select(condition, yes, no))
     }
@@ -656,11 +656,7 @@ impl Walk {
     }
 
     /// The view that an expression is; `None` if it is none.
-    fn view<'a>(
-        &mut self,
-        ev: &mut Evaluator<'a>,
-        expr: &'a ast::Expr,
-    ) -> Eval<Option<HostView>> {
+    fn view<'a>(&mut self, ev: &mut Evaluator<'a>, expr: &'a ast::Expr) -> Eval<Option<HostView>> {
         match &expr.kind {
             ExprKind::Paren(inner) => self.view(ev, inner),
             ExprKind::Path(path) => {
@@ -704,7 +700,10 @@ impl Walk {
                             return ev.error(
                                 codes::E0507,
                                 expr.span,
-                                format!("{n} elements of `{}` are no number of `{dtype}`", view.dtype),
+                                format!(
+                                    "{n} elements of `{}` are no number of `{dtype}`",
+                                    view.dtype
+                                ),
                             );
                         }
                         _ => Formula::binary(FormulaOp::Div, bits, Formula::int(new)),
@@ -1005,9 +1004,7 @@ impl Walk {
     fn tell(&mut self, ev: &Evaluator<'_>, diagnostics: Diagnostics, name: &str, span: Span) {
         for mut diagnostic in diagnostics {
             diagnostic.calls.push((span, name.to_owned()));
-            diagnostic
-                .calls
-                .extend(ev.calls.iter().rev().cloned());
+            diagnostic.calls.extend(ev.calls.iter().rev().cloned());
             self.told.push(diagnostic);
         }
     }
@@ -1118,7 +1115,10 @@ impl Walk {
                         return ev.error(
                             codes::E0506,
                             *at,
-                            format!("`{}` of `{callee}` is a view, and this is {what}", param.name),
+                            format!(
+                                "`{}` of `{callee}` is a view, and this is {what}",
+                                param.name
+                            ),
                         );
                     };
                     if view.dtype != wanted.dtype {
@@ -1282,7 +1282,10 @@ impl Walk {
                 continue;
             };
             let bodies = &self.instances[instance].instance.bodies;
-            if !bodies.iter().all(|body| only_arrives(&body.body, param as u32)) {
+            if !bodies
+                .iter()
+                .all(|body| only_arrives(&body.body, param as u32))
+            {
                 self.workspaces[*workspace as usize].once = false;
             }
         }
@@ -1494,11 +1497,14 @@ impl Walk {
                 }
                 _ => continue,
             };
-            dims[d as usize]
-                .get_or_insert_with(|| Formula::binary(op, extent, Formula::int(c)));
+            dims[d as usize].get_or_insert_with(|| Formula::binary(op, extent, Formula::int(c)));
         }
         // What only tensors mention that are left out is 0.
-        Some(dims.into_iter().map(|d| d.unwrap_or(Formula::int(0))).collect())
+        Some(
+            dims.into_iter()
+                .map(|d| d.unwrap_or(Formula::int(0)))
+                .collect(),
+        )
     }
 
     /// The extents of a view.
@@ -1605,20 +1611,9 @@ fn host<'a>(formula: Formula) -> Value<'a> {
 
 /// A condition as 0 or 1 is one already; another number is compared with 0.
 fn truth(formula: Formula) -> Formula {
-    match formula.0.last() {
-        Some(Term::Op(
-            FormulaOp::Not
-            | FormulaOp::And
-            | FormulaOp::Or
-            | FormulaOp::Eq
-            | FormulaOp::Ne
-            | FormulaOp::Lt
-            | FormulaOp::Le
-            | FormulaOp::Gt
-            | FormulaOp::Ge,
-        ))
-        | Some(Term::Given(_) | Term::Int(_)) => formula,
-        _ => Formula::binary(FormulaOp::Ne, formula, Formula::int(0)),
+    match formula.is_condition() || formula.as_int().is_some() {
+        true => formula,
+        false => Formula::binary(FormulaOp::Ne, formula, Formula::int(0)),
     }
 }
 
@@ -1656,7 +1651,10 @@ fn transposed(ev: &mut Evaluator<'_>, mut view: HostView, span: Span) -> Eval<Ho
         return ev.error(
             codes::E0202,
             span,
-            format!("`{}` has one dimension, and `.t` swaps the last two", view.name),
+            format!(
+                "`{}` has one dimension, and `.t` swaps the last two",
+                view.name
+            ),
         );
     }
     let mut perm: Vec<u32> = (0..rank).collect();

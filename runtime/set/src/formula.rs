@@ -166,9 +166,50 @@ impl Formula {
 
     /// `a op b`.
     pub fn binary(op: FormulaOp, mut a: Formula, b: Formula) -> Formula {
+        let truth = |f: &Formula| f.as_int().map(|v| v != 0);
+        match (op, truth(&a), truth(&b)) {
+            (FormulaOp::And, Some(false), _) | (FormulaOp::And, _, Some(false)) => {
+                return Formula::int(0);
+            }
+            (FormulaOp::Or, Some(true), _) | (FormulaOp::Or, _, Some(true)) => {
+                return Formula::int(1);
+            }
+            (FormulaOp::And, Some(true), _) | (FormulaOp::Or, Some(false), _)
+                if b.is_condition() =>
+            {
+                return b;
+            }
+            (FormulaOp::And, _, Some(true)) | (FormulaOp::Or, _, Some(false))
+                if a.is_condition() =>
+            {
+                return a;
+            }
+            _ => {}
+        }
         a.0.extend(b.0);
         a.0.push(Term::Op(op));
         a.folded()
+    }
+
+    /// Whether it gives 0 or 1 for what it says of others.
+    pub fn is_condition(&self) -> bool {
+        matches!(
+            self.0.last(),
+            Some(
+                Term::Given(_)
+                    | Term::Op(
+                        FormulaOp::Not
+                            | FormulaOp::And
+                            | FormulaOp::Or
+                            | FormulaOp::Eq
+                            | FormulaOp::Ne
+                            | FormulaOp::Lt
+                            | FormulaOp::Le
+                            | FormulaOp::Gt
+                            | FormulaOp::Ge
+                    )
+            )
+        )
     }
 
     /// The constant that the formula is, if it mentions nothing else.
