@@ -201,7 +201,7 @@ kernel copy(x: view<f32>[n], y: out view<f32>[n]) grid (i in ceil_div(n, 64)) { 
         ),
         (
             "workspace w: view<f32>[4, n]; launch copy(x, w);",
-            "E0506 `y` of `copy` has 1 dimensions, and `w` has 2",
+            "E0506 `y` of `copy` has 1 dimension, and `w` has 2",
         ),
         (
             "workspace w: view<i8>[4] = 300; launch copy(x, y);",

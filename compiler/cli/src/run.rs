@@ -8,7 +8,8 @@ use tesserine_compiler::{
     Module, Session,
     diagnostics::Diagnostics,
     interp::{self, Arg, InterpError, Tensor},
-    ir::tile,
+    ir::{op::Op, tile},
+    span::Span,
     target::Target,
 };
 use tesserine_set::{Access, ParamKind, Signature};
@@ -109,24 +110,45 @@ fn place(device: &str) -> Result<Where, Failure> {
 /// An instance made from its source.
 struct Made {
     session: Session,
-    instance: tile::Instance,
+    what: What,
     target: Target,
+}
+
+enum What {
+    Kernel(tile::Instance),
+    Op(Op),
 }
 
 impl Made {
     fn from_source(args: &Run, target: Target) -> Result<Made, Failure> {
         let mut session = Session::new();
         let module: Module = source::load(&mut session, &args.file)?;
-        let instance = source::instantiate(&session, module, &args.kernel, target)?;
+        let what = if session.is_op(module, &args.kernel) {
+            let op = session.instantiate_op(module, &args.kernel, target);
+            What::Op(source::reported(&session, op)?)
+        } else {
+            What::Kernel(source::instantiate(&session, module, &args.kernel, target)?)
+        };
         Ok(Made {
             session,
-            instance,
+            what,
             target,
         })
     }
 
     fn signature(&self) -> &Signature {
-        &self.instance.bodies[0].header.signature
+        match &self.what {
+            What::Kernel(instance) => &instance.bodies[0].header.signature,
+            What::Op(op) => &op.record.signature,
+        }
+    }
+
+    /// Where its name stands in the source.
+    fn span(&self) -> Span {
+        match &self.what {
+            What::Kernel(instance) => instance.bodies[0].header.span,
+            What::Op(op) => op.span,
+        }
     }
 
     fn interpret(&self, arguments: &[Option<Argument>]) -> Result<Left, Failure> {
@@ -146,7 +168,13 @@ impl Made {
             };
             args.insert(param.name.clone(), arg);
         }
-        let ran = interp::launch(&self.instance, &mut args).map_err(|error| self.fault(&error))?;
+        let ran = match &self.what {
+            What::Kernel(instance) => {
+                interp::launch(instance, &mut args).map(|report| report.unwritten)
+            }
+            What::Op(op) => interp::run_op(op, &mut args).map(|report| report.unwritten),
+        };
+        let unwritten = ran.map_err(|error| self.fault(&error))?;
         let mut outputs = Vec::new();
         for param in params {
             let ParamKind::View(view) = &param.kind else {
@@ -165,8 +193,7 @@ impl Made {
                     shape: tensor.shape.iter().map(|&dim| dim as i64).collect(),
                     data: tensor.data,
                 },
-                unwritten: ran
-                    .unwritten
+                unwritten: unwritten
                     .iter()
                     .find(|u| u.param == param.name)
                     .map_or(0, |u| u.count),
@@ -181,14 +208,23 @@ impl Made {
     /// What the interpreter found: with its source where there is one, else a sentence.
     fn fault(&self, error: &InterpError) -> Failure {
         match error {
-            InterpError::Fault { .. } | InterpError::Promise { .. } => {
+            _ if in_source(error) => {
                 let mut diagnostics = Diagnostics::default();
-                diagnostics.push(error.diagnostic(self.instance.bodies[0].header.span));
+                diagnostics.push(error.diagnostic(self.span()));
                 report(&diagnostics, self.session.sources());
                 Failure::Reported
             }
             _ => Failure::Failed(error.to_string()),
         }
+    }
+}
+
+/// Whether a fault is of a place in the source.
+fn in_source(error: &InterpError) -> bool {
+    match error {
+        InterpError::Fault { .. } | InterpError::Promise { .. } => true,
+        InterpError::Launch { error, .. } => in_source(error),
+        _ => false,
     }
 }
 

@@ -14,6 +14,7 @@ use tesserine_set::{
 
 use super::{
     Eval, Told,
+    access::count,
     call::{Argument, CArgument, bare, list},
     eval::{Binding, Evaluator},
     instance::{CArgs, Maker, find_item, make_given, named_instance, parse_instance, with_stack},
@@ -811,9 +812,9 @@ impl Walk {
                 codes::E0202,
                 span,
                 format!(
-                    "`{}` has {} dimensions, and {} are indexed",
+                    "`{}` has {}, and {} are indexed",
                     view.name,
-                    view.extents.len(),
+                    count(view.extents.len(), "dimension"),
                     indices.len()
                 ),
             );
@@ -1139,9 +1140,9 @@ impl Walk {
                             codes::E0506,
                             *at,
                             format!(
-                                "`{}` of `{callee}` has {} dimensions, and `{}` has {}",
+                                "`{}` of `{callee}` has {}, and `{}` has {}",
                                 param.name,
-                                wanted.extents.len(),
+                                count(wanted.extents.len(), "dimension"),
                                 view.name,
                                 view.extents.len()
                             ),
@@ -1598,8 +1599,8 @@ fn only_arrives(body: &crate::ir::tile::TileBody, param: u32) -> bool {
 }
 
 /// Whether an operation only counts on its view.
-fn is_arrival(_: &OpKind) -> bool {
-    false
+fn is_arrival(kind: &OpKind) -> bool {
+    matches!(kind, OpKind::Arrive { .. })
 }
 
 fn host<'a>(formula: Formula) -> Value<'a> {

@@ -77,6 +77,7 @@ fn manifest() -> Manifest {
             unordered: false,
             tune: Vec::new(),
         }],
+        ops: Vec::new(),
     }
 }
 

@@ -115,6 +115,7 @@ pub fn manifest() -> Manifest {
             unordered: false,
             tune: Vec::new(),
         }],
+        ops: Vec::new(),
     }
 }
 
