@@ -82,14 +82,6 @@ pub fn check(program: &Program, module: Module) -> Diagnostics {
     })
 }
 
-fn not_yet(span: Span, what: &str) -> Diagnostic {
-    Diagnostic::error(
-        codes::E0010,
-        span,
-        format!("{what}: parsed, but not yet compiled"),
-    )
-}
-
 // Kernels for representative arguments.
 
 fn instances(program: &Program, module: Module, kernel: &ast::Kernel, out: &mut Vec<Diagnostic>) {
