@@ -9,7 +9,7 @@ use cranelift_entity::{EntitySet, SecondaryMap};
 use tesserine_set::DType;
 
 use super::{
-    Fault, FaultKind, Tensor, TensorError,
+    Fault, FaultKind, Limits, Tensor, TensorError,
     tile::Machine,
     value::{Data, Value},
 };
@@ -68,7 +68,11 @@ impl Immediate {
         if fresh.is_empty() {
             return Ok(());
         }
-        let mut machine = Machine::over(body, &[], self.steps);
+        let limits = Limits {
+            steps: self.steps,
+            ..Limits::default()
+        };
+        let mut machine = Machine::over(body, &[], limits);
         std::mem::swap(&mut machine.values, &mut self.values);
         let result = machine.run(&fresh);
         std::mem::swap(&mut machine.values, &mut self.values);
@@ -81,6 +85,7 @@ impl Immediate {
                 Fault::DivisionByZero => FaultKind::DivisionByZero,
                 Fault::Step(step) => FaultKind::Step(step),
                 Fault::Steps => FaultKind::Steps(MAX_STEPS),
+                Fault::Memory(most) => FaultKind::Memory(most),
                 Fault::Assert(message) => FaultKind::Assertion(message),
                 // Memory is not within reach of what runs here.
                 _ => FaultKind::Assertion("this reaches memory outside a kernel".into()),

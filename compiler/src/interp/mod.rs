@@ -63,6 +63,28 @@ impl From<f64> for Arg {
 /// Arguments by parameter name; what has a default or is optional may be left out.
 pub type Args = IndexMap<String, Arg>;
 
+/// What a run may take before it is stopped with an error (E0814).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Operations of all blocks.
+    pub steps: u64,
+    /// Elements that they compute, of products the multiplications.
+    pub elements: u64,
+    /// Bytes of the tiles that a block holds at once, as the interpreter keeps them: 8 an element, `bool` 1.
+    pub bytes: u64,
+}
+
+impl Default for Limits {
+    /// [`MAX_STEPS`], any number of elements, 8 GiB of tiles.
+    fn default() -> Limits {
+        Limits {
+            steps: MAX_STEPS,
+            elements: u64::MAX,
+            bytes: 8 << 30,
+        }
+    }
+}
+
 /// What a launch did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -169,6 +191,10 @@ pub enum FaultKind {
     Absent { param: String },
     #[error("it runs too long: {0} operations")]
     Steps(u64),
+    #[error("it takes too long: {0} elements computed")]
+    Elements(u64),
+    #[error("the tiles that are held at once here take more than {} MiB", .0 >> 20)]
+    Memory(u64),
 }
 
 /// A fault in terms of the machine: parameters and elements by number.
@@ -181,6 +207,8 @@ enum Fault {
     NotYet(&'static str),
     Absent(usize),
     Steps,
+    Elements(u64),
+    Memory(u64),
 }
 
 /// ", in block (i = 3, j = 0)", or nothing where the grid has no axes.
@@ -212,7 +240,9 @@ impl InterpError {
                     FaultKind::Race { .. } => codes::E0805,
                     FaultKind::NotYet(_) => codes::E0010,
                     FaultKind::Absent { .. } => codes::E0806,
-                    FaultKind::Steps(_) => codes::E0814,
+                    FaultKind::Steps(_) | FaultKind::Elements(_) | FaultKind::Memory(_) => {
+                        codes::E0814
+                    }
                 };
                 (code, *span)
             }
@@ -238,13 +268,22 @@ impl InterpError {
 /// Tensors of `out` and `mut` views change in place, also if the launch fails half-way. `written` of each `out` tensor is
 /// kept up; it starts as all `false` if it is `None`.
 pub fn launch(instance: &Instance, args: &mut Args) -> Result<Report, InterpError> {
+    launch_within(instance, args, Limits::default())
+}
+
+/// As [`launch`], within `limits`.
+pub fn launch_within(
+    instance: &Instance,
+    args: &mut Args,
+    limits: Limits,
+) -> Result<Report, InterpError> {
     let Some(first) = instance.bodies.first() else {
         return Err(InterpError::NoBody("it has none".into()));
     };
     let signature = &first.header.signature;
     let mut listed = list(signature, args)?;
     let result = choose(instance, signature, &listed)
-        .and_then(|body| run_listed(&instance.bodies[body], body, &mut listed));
+        .and_then(|body| run_listed(&instance.bodies[body], body, &mut listed, limits));
     give_back(signature, listed, args);
     result
 }
@@ -262,7 +301,7 @@ pub fn run(kernel: &Kernel, args: &mut Args) -> Result<Report, InterpError> {
         }
         Ok(())
     })
-    .and_then(|()| run_listed(kernel, 0, &mut listed));
+    .and_then(|()| run_listed(kernel, 0, &mut listed, Limits::default()));
     give_back(signature, listed, args);
     result
 }
@@ -353,6 +392,7 @@ fn run_listed(
     kernel: &Kernel,
     index: usize,
     listed: &mut [Option<Arg>],
+    limits: Limits,
 ) -> Result<Report, InterpError> {
     let header = &kernel.header;
     let signature = &header.signature;
@@ -406,8 +446,7 @@ fn run_listed(
         scalars.push(scalar);
     }
 
-    let mut machine = Machine::new(kernel, &dims, memories, scalars);
-    machine.limit(MAX_STEPS);
+    let mut machine = Machine::new(kernel, &dims, memories, scalars, limits);
     let mut at = vec![0i64; extents.len()];
     let mut stop = None;
     for block in 0..blocks {
@@ -448,7 +487,9 @@ fn run_listed(
                     },
                 },
                 Fault::Absent(p) => FaultKind::Absent { param: name(p) },
-                Fault::Steps => FaultKind::Steps(MAX_STEPS),
+                Fault::Steps => FaultKind::Steps(limits.steps),
+                Fault::Elements(most) => FaultKind::Elements(most),
+                Fault::Memory(most) => FaultKind::Memory(most),
             };
             let names = header.axes.iter().map(|a| a.name.clone());
             Err(InterpError::Fault {

@@ -6,14 +6,14 @@ use cranelift_entity::SecondaryMap;
 use tesserine_set::DType;
 
 use super::{
-    Fault, elementwise,
+    Fault, Limits, elementwise,
     floats::wrap,
     memory::{Memory, Window},
     value::{Data, Value, row_major},
 };
 use crate::{
     ir::{
-        RegionId, ValueId,
+        Op, RegionId, ValueId,
         tile::{Constant, Index, Kernel, OpKind, TileBody, Type},
     },
     span::Span,
@@ -31,8 +31,11 @@ pub(super) struct Machine<'k> {
     /// The block that runs: its indices, and its number in row-major order.
     indices: Vec<i64>,
     block: u32,
-    /// Operations that may still run.
+    limits: Limits,
+    /// Of `limits`, what has been used.
     steps: u64,
+    elements: u64,
+    bytes: u64,
 }
 
 /// What is wrong in a block, and in which operation.
@@ -44,16 +47,17 @@ impl<'k> Machine<'k> {
         dims: &'k [i64],
         memories: Vec<Option<Memory>>,
         scalars: Vec<Option<Data>>,
+        limits: Limits,
     ) -> Machine<'k> {
         Machine {
             memories,
             scalars: scalars.into_iter().map(|s| s.map(Rc::new)).collect(),
-            ..Machine::over(&kernel.body, dims, u64::MAX)
+            ..Machine::over(&kernel.body, dims, limits)
         }
     }
 
     /// For operations that reach no memory.
-    pub fn over(body: &'k TileBody, dims: &'k [i64], steps: u64) -> Machine<'k> {
+    pub fn over(body: &'k TileBody, dims: &'k [i64], limits: Limits) -> Machine<'k> {
         Machine {
             body,
             dims,
@@ -62,18 +66,16 @@ impl<'k> Machine<'k> {
             values: SecondaryMap::with_capacity(body.values.len()),
             indices: Vec::new(),
             block: 0,
-            steps,
+            limits,
+            steps: 0,
+            elements: 0,
+            bytes: 0,
         }
-    }
-
-    /// Lets no more than `steps` operations run.
-    pub fn limit(&mut self, steps: u64) {
-        self.steps = steps;
     }
 
     /// The operations that may still run.
     pub fn steps(&self) -> u64 {
-        self.steps
+        self.limits.steps.saturating_sub(self.steps)
     }
 
     /// Runs one block.
@@ -105,14 +107,57 @@ impl<'k> Machine<'k> {
     }
 
     fn set(&mut self, value: ValueId, data: Data) {
-        self.values[value] = Value::Data(Rc::new(data));
+        self.put(value, Value::Data(Rc::new(data)));
+    }
+
+    fn put(&mut self, value: ValueId, new: Value) {
+        let bytes = |value: &Value| match value {
+            Value::Data(data) => data.bytes(),
+            _ => 0,
+        };
+        self.bytes += bytes(&new);
+        let old = std::mem::replace(&mut self.values[value], new);
+        // What was there from before does not count.
+        self.bytes = self.bytes.saturating_sub(bytes(&old));
+    }
+
+    /// Takes the work of an operation, and sees whether there is room for its results.
+    fn take(&mut self, op: &Op<OpKind>) -> Result<(), Fault> {
+        let body = self.body;
+        let elements = |v: ValueId| -> u64 {
+            match body.ty(v) {
+                Type::View(_) => 0,
+                ty => ty.shape().iter().map(|&d| u64::from(d)).product(),
+            }
+        };
+        let results: u64 = op.results.iter().map(|&v| elements(v)).sum();
+        let work = match op.kind {
+            OpKind::Dot => {
+                let inner = body.ty(op.operands[0]).shape().last();
+                results.saturating_mul(inner.copied().unwrap_or(1).into())
+            }
+            _ if results == 0 => op.operands.iter().map(|&v| elements(v)).sum(),
+            _ => results,
+        };
+        self.steps += 1;
+        if self.steps > self.limits.steps {
+            return Err(Fault::Steps);
+        }
+        self.elements = self.elements.saturating_add(work);
+        if self.elements > self.limits.elements {
+            return Err(Fault::Elements(self.limits.elements));
+        }
+        if self.bytes.saturating_add(results.saturating_mul(8)) > self.limits.bytes {
+            return Err(Fault::Memory(self.limits.bytes));
+        }
+        Ok(())
     }
 
     /// Copies `from` to `to`, all read before the first is written.
     fn pass(&mut self, from: &[ValueId], to: &[ValueId]) {
         let values: Vec<Value> = from.iter().map(|&v| self.values[v].clone()).collect();
         for (&to, value) in to.iter().zip(values) {
-            self.values[to] = value;
+            self.put(to, value);
         }
     }
 
@@ -152,7 +197,7 @@ impl<'k> Machine<'k> {
     fn op(&mut self, op: crate::ir::OpId) -> Result<(), Inner> {
         let body = self.body;
         let op = &body.ops[op];
-        self.steps = self.steps.checked_sub(1).ok_or(Fault::Steps)?;
+        self.take(op)?;
         if let Some(param) = self.absent(&op.operands) {
             return Err(Fault::Absent(param).into());
         }

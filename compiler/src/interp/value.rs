@@ -50,6 +50,11 @@ impl Data {
         self.len() == 0
     }
 
+    /// What it takes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.len() as u64 * if let Data::Bool(_) = self { 1 } else { 8 }
+    }
+
     /// `count` copies of the first element.
     pub(super) fn splat(&self, count: usize) -> Data {
         same_kind!(self, v => vec![v[0]; count])

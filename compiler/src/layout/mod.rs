@@ -45,6 +45,32 @@ impl Layout {
         block
     }
 
+    /// Whether its numbers are those that some tile could need: what is asked of a bounded layout does not overflow.
+    pub fn is_bounded(&self) -> bool {
+        const MOST: u64 = 1 << 24;
+        let bases = || self.register.iter().chain(&self.lane).chain(&self.warp);
+        let ranks = self.repeat.len() == self.shape.len()
+            && bases().all(|basis| basis.len() == self.shape.len());
+        let bits = self.register.len() <= 24 && self.lane.len() <= 5 && self.warp.len() <= 5;
+        if !ranks || !bits || bases().flatten().any(|&v| u64::from(v) > MOST) {
+            return false;
+        }
+        let small = |list: Vec<u64>| {
+            let product = list.into_iter().fold(1u64, u64::saturating_mul);
+            product <= MOST
+        };
+        let repeat = || self.repeat.iter().map(|&r| u64::from(r));
+        let registers = 1u64 << self.register.len();
+        small(self.shape.iter().map(|&d| d.into()).collect())
+            && small(repeat().chain([registers]).collect())
+            && small(
+                repeat()
+                    .zip(self.block())
+                    .map(|(r, b)| r * u64::from(b))
+                    .collect(),
+            )
+    }
+
     /// Registers (elements a thread holds), padding and replicas included. The low bits count within a block, then
     /// blocks follow in row-major order.
     pub fn registers(&self) -> u32 {

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, fs, path::PathBuf};
 use tesserine_compiler::{
     Session,
     diagnostics::{self, Diagnostic, Diagnostics, codes},
-    interp::{self, Arg, Tensor},
+    interp::{self, Arg, Limits, Tensor},
     ir::tile,
     passes,
     target::Target,
@@ -154,7 +154,11 @@ fn run(instance: &tile::Instance) -> Diagnostics {
         args.insert(param.name.clone(), arg);
     }
     let mut list = Diagnostics::default();
-    match interp::launch(instance, &mut args) {
+    let limits = Limits {
+        steps: 1 << 20,
+        ..Limits::default()
+    };
+    match interp::launch_within(instance, &mut args, limits) {
         Err(error) => list.push(error.diagnostic(header.span)),
         Ok(report) => {
             for unwritten in report.unwritten {

@@ -477,6 +477,9 @@ impl<'a> Parser<'a> {
                 warp,
                 repeat,
             };
+            if !layout.is_bounded() {
+                return self.error_at(start, "this layout is larger than any tile");
+            }
             if self.layouts.insert(number, Arc::new(layout)).is_some() {
                 return self.error_at(start, format!("`#l{number}` is defined twice"));
             }

@@ -1,0 +1,8 @@
+//! Kernels on the interpreter.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tesserine_robustness::Target;
+
+fuzz_target!(|bytes: &[u8]| Target::Interpret.run(bytes));

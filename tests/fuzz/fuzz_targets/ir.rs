@@ -1,0 +1,8 @@
+//! Both levels of the IR as text.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tesserine_robustness::Target;
+
+fuzz_target!(|bytes: &[u8]| Target::Ir.run(bytes));
