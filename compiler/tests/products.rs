@@ -221,13 +221,15 @@ fn grids_say_their_order() {
             .map_err(|d| shown(&session, &d))
     };
     assert_eq!(with("grouped(BM / 8)"), Ok(Order::Grouped { group: 16 }));
+    assert_eq!(with("rev(j), grouped(4)"), Ok(Order::Grouped { group: 4 }));
     for (order, code, words) in [
         ("grouped(0)", "E0505", "from 1 to 65536"),
         ("grouped(m)", "E0301", "constant"),
         ("grouped", "E0505", "no order"),
         ("grouped(8), grouped(4)", "E0505", "grouped twice"),
         ("columns(8)", "E0505", "no order"),
-        ("rev(i)", "E0010", "downwards"),
+        ("rev(k)", "E0505", "no cluster"),
+        ("rev(i), rev(i)", "E0505", "twice"),
     ] {
         let found = with(order).unwrap_err();
         assert!(found.contains(code) && found.contains(words), "{found}");

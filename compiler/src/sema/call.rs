@@ -415,11 +415,7 @@ impl<'a> Evaluator<'a> {
             self.bind(&param.name, value, false);
         }
         let result = match &item.body {
-            ast::FnBody::Block(block) => {
-                self.tail = Tail::Function;
-                let value = self.block(block)?;
-                self.returned.take().unwrap_or(value)
-            }
+            ast::FnBody::Block(block) => self.function_block(block)?,
             ast::FnBody::Expr(value) => self.expr(value)?,
             ast::FnBody::None => {
                 return self.fail(

@@ -568,6 +568,24 @@ impl<'a> Evaluator<'a> {
         value
     }
 
+    /// Runs `f` for what it gives, and forgets the operations that it emitted.
+    pub fn attempt<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+        let body = self.body.clone();
+        let (constants, symbols, views) = (
+            self.constants.clone(),
+            self.symbols.clone(),
+            self.views.clone(),
+        );
+        let (prologue, assumed, region) = (self.prologue, self.assumed.len(), self.region);
+        self.region = self.body.new_region();
+        let result = f(self);
+        self.body = body;
+        (self.constants, self.symbols, self.views) = (constants, symbols, views);
+        (self.prologue, self.region) = (prologue, region);
+        self.assumed.truncate(assumed);
+        result
+    }
+
     pub fn int(&mut self, value: i64) -> ValueId {
         self.constant(Constant::Int(value, DType::I64))
     }

@@ -14,14 +14,21 @@ use crate::{
     diagnostics::{Diagnostic, codes},
     ir::{
         RegionId, ValueId,
-        tile::{BinaryOp, Cache, CompareOp, Type, UnaryOp},
+        tile::{BinaryOp, Cache, CompareOp, Constant, Type, UnaryOp},
     },
     span::Span,
     syntax::ast::{self, ExprKind, StmtKind},
 };
 
-/// The variable that says whether a loop was broken off. No name of a program is a keyword.
+// Variables that no program can name: what was left early. They are constants wherever that is known.
+/// Whether the loop was broken off.
 const BREAK: &str = "break";
+/// Whether the iteration was left.
+const SKIP: &str = "continue";
+/// Whether the function has returned.
+const RETURN: &str = "return";
+/// What it has returned.
+const RESULT: &str = "return value";
 /// The variable that holds the index of a loop that can be broken off.
 const INDEX: &str = "for";
 
@@ -36,6 +43,30 @@ enum Arm<'a> {
     If(&'a ast::If),
     /// What follows an `if` whose arm returns.
     Rest(&'a [ast::Stmt], Option<&'a ast::Expr>),
+    /// The same, where it is skipped if something was left before it.
+    Guarded(&'a [ast::Stmt], Option<&'a ast::Expr>),
+    /// What the function has returned.
+    Returned,
+    /// Iterations of a loop that is written out.
+    Iterations(Iterations<'a>),
+}
+
+/// Iterations of a `for const`, in one piece of it.
+#[derive(Clone, Copy)]
+struct Iterations<'a> {
+    loop_: &'a ast::For,
+    part: usize,
+    first: i128,
+    step: i128,
+    count: i128,
+}
+
+/// Whether what follows a statement is reached.
+enum Reached<'a> {
+    Always,
+    Never,
+    /// If this is false at run time.
+    Unless(Value<'a>),
 }
 
 impl<'a> Evaluator<'a> {
@@ -69,6 +100,7 @@ impl<'a> Evaluator<'a> {
             };
         }
         let body = Arm::Block(&kernel.body);
+        self.returning(&kernel.body);
         self.tail = Tail::Function;
         match inside {
             Value::Bool(true) => {}
@@ -82,13 +114,31 @@ impl<'a> Evaluator<'a> {
         Ok(self.returned.take().unwrap_or(value))
     }
 
+    /// The body of a function, in its frame.
+    pub fn function_block(&mut self, block: &'a ast::Block) -> Eval<Value<'a>> {
+        self.returning(block);
+        self.tail = Tail::Function;
+        let value = self.block(block)?;
+        Ok(self.returned.take().unwrap_or(value))
+    }
+
+    /// Declares what a `return` in `block` needs, at the beginning of its function.
+    fn returning(&mut self, block: &'a ast::Block) {
+        let mut names = Vec::new();
+        scan_block(block, &mut names);
+        if names.iter().any(|n| n == RETURN) {
+            self.hidden(RETURN, Value::Bool(false), block.span);
+            self.hidden(RESULT, nothing_yet(), block.span);
+        }
+    }
+
     /// Statements and the value behind them. An error in one statement does not keep the next from being walked.
     fn statements(
         &mut self,
         stmts: &'a [ast::Stmt],
         value: Option<&'a ast::Expr>,
     ) -> Eval<Value<'a>> {
-        // Only what ends a function or an iteration can end it early.
+        // What ends with its function or iteration can end it early without a word to others.
         let tail = std::mem::replace(&mut self.tail, Tail::Nothing);
         let mut told = None;
         for (i, stmt) in stmts.iter().enumerate() {
@@ -113,13 +163,35 @@ impl<'a> Evaluator<'a> {
                         (None, result) => result,
                     };
                 }
-                _ => self.nested(stmt.span, |this| this.statement(stmt)),
+                _ => self.nested(stmt.span, |this| this.statement(stmt, tail)),
             };
             if let Err(t) = result {
                 told = Some(t);
             }
             if self.returned.is_some() || self.left.is_some() {
                 return told.map_or(Ok(Value::Unit), Err);
+            }
+            let ends = i + 1 == stmts.len() && value.is_none();
+            match self.reached(stmt.span)? {
+                Reached::Always => {}
+                Reached::Never => {
+                    let value = match tail {
+                        Tail::Function => self.value_of(RESULT),
+                        _ => Value::Unit,
+                    };
+                    return told.map_or(Ok(value), Err);
+                }
+                Reached::Unless(_) if ends && tail != Tail::Function => {}
+                Reached::Unless(away) => {
+                    let gone = match tail {
+                        Tail::Function => Arm::Returned,
+                        _ => Arm::Empty,
+                    };
+                    let rest = Arm::Guarded(&stmts[i + 1..], value);
+                    self.tail = tail;
+                    let result = self.run_if(&away, gone, rest, true, stmt.span);
+                    return told.map_or(result, Err);
+                }
             }
         }
         let value = match value {
@@ -132,7 +204,53 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    pub fn statement(&mut self, stmt: &'a ast::Stmt) -> Eval<()> {
+    fn value_of(&self, name: &str) -> Value<'a> {
+        self.local(name).map_or(Value::Unit, |b| b.value.clone())
+    }
+
+    /// Whether what comes next is reached, as far as `break`, `continue` and `return` say.
+    fn reached(&mut self, span: Span) -> Eval<Reached<'a>> {
+        let mut away = Value::Bool(false);
+        for name in [RETURN, BREAK, SKIP] {
+            let flag = match self.local(name) {
+                Some(flag) => flag.value.clone(),
+                None => continue,
+            };
+            away = match (&away, flag) {
+                (_, Value::Bool(false)) => continue,
+                (_, Value::Bool(true)) => return Ok(Reached::Never),
+                (_, Value::Error) => return Err(Told),
+                (Value::Bool(_), flag) => flag,
+                (_, flag) => self.arithmetic(BinaryOp::Or, (&away, span), (&flag, span), span)?,
+            };
+        }
+        Ok(match away {
+            Value::Bool(_) => Reached::Always,
+            away => Reached::Unless(away),
+        })
+    }
+
+    /// At a place that is reached, nothing was left.
+    fn here(&mut self) -> Vec<(&'static str, Value<'a>)> {
+        let mut before = Vec::new();
+        for name in [RETURN, BREAK, SKIP] {
+            if let Some(flag) = self.local_mut(name) {
+                let value = std::mem::replace(&mut flag.value, Value::Bool(false));
+                before.push((name, value));
+            }
+        }
+        before
+    }
+
+    /// Notes that a function, loop or iteration is left.
+    fn note(&mut self, name: &str, value: Value<'a>) {
+        if let Some(flag) = self.local_mut(name) {
+            flag.value = value;
+        }
+    }
+
+    /// `tail` is what the block ends in which the statement stands.
+    fn statement(&mut self, stmt: &'a ast::Stmt, tail: Tail) -> Eval<()> {
         let span = stmt.span;
         match &stmt.kind {
             StmtKind::Let { pat, ty, value } => {
@@ -177,13 +295,17 @@ impl<'a> Evaluator<'a> {
             StmtKind::If(branch) => self.branch(branch, false).map(|_| ()),
             StmtKind::For(loop_) => self.for_loop(loop_, span),
             StmtKind::While { cond, body } => self.while_loop(cond, body, span),
-            StmtKind::Break => self.leave(Left::Break, span),
-            StmtKind::Continue => self.leave(Left::Continue, span),
+            StmtKind::Break => self.leave(Left::Break, tail, span),
+            StmtKind::Continue => self.leave(Left::Continue, tail, span),
             StmtKind::Return(value) => {
                 let value = match value {
                     Some(value) => self.expr(value)?,
                     None => Value::Unit,
                 };
+                if tail != Tail::Function {
+                    self.note(RETURN, Value::Bool(true));
+                    self.note(RESULT, value.clone());
+                }
                 self.returned = Some(value);
                 Ok(())
             }
@@ -202,20 +324,20 @@ impl<'a> Evaluator<'a> {
     }
 
     /// `break` or `continue`.
-    fn leave(&mut self, left: Left, span: Span) -> Eval<()> {
-        let Some(&constant) = self.loops.last() else {
+    fn leave(&mut self, left: Left, tail: Tail, span: Span) -> Eval<()> {
+        if self.loops.is_empty() {
             let word = if left == Left::Break {
                 "break"
             } else {
                 "continue"
             };
             return self.error(codes::E0108, span, format!("`{word}` stands in no loop"));
-        };
-        if left == Left::Break
-            && !constant
-            && let Some(slot) = self.local_mut(BREAK)
-        {
-            slot.value = Value::Bool(true);
+        }
+        match left {
+            Left::Break => self.note(BREAK, Value::Bool(true)),
+            // The end of the block is the iteration's.
+            Left::Continue if tail == Tail::Loop => {}
+            Left::Continue => self.note(SKIP, Value::Bool(true)),
         }
         self.left = Some(left);
         Ok(())
@@ -773,14 +895,16 @@ impl<'a> Evaluator<'a> {
             Arm::Empty => Ok(Value::Unit),
             Arm::Block(block) => self.block(block),
             Arm::If(inner) => self.nested(inner.span, |this| this.branch(inner, true)),
-            Arm::Rest(..) => self.scoped(|this| this.arm_inline(arm)),
+            Arm::Rest(..) | Arm::Guarded(..) => self.scoped(|this| this.arm_inline(arm)),
+            Arm::Returned => Ok(self.value_of(RESULT)),
+            Arm::Iterations(iterations) => self.iterations(iterations).map(|()| Value::Unit),
         }
     }
 
     /// The rest of a block, in the block's own scope.
     fn arm_inline(&mut self, arm: Arm<'a>) -> Eval<Value<'a>> {
         match arm {
-            Arm::Rest(stmts, value) => self.statements(stmts, value),
+            Arm::Rest(stmts, value) | Arm::Guarded(stmts, value) => self.statements(stmts, value),
             other => self.arm(other),
         }
     }
@@ -802,25 +926,31 @@ impl<'a> Evaluator<'a> {
         let names = self.assigned(names);
         let before = self.values(&names);
         let regions = [self.body.new_region(), self.body.new_region()];
-        let mut ends: Vec<Eval<(Vec<Value<'a>>, Value<'a>)>> = Vec::new();
+        let mut ends: Vec<Eval<End<'a>>> = Vec::new();
         for (arm, region) in [(then, regions[0]), (otherwise, regions[1])] {
             self.set(&names, before.clone());
+            let flags = match arm {
+                Arm::Guarded(..) | Arm::Iterations(_) => self.here(),
+                _ => Vec::new(),
+            };
             self.tail = tail;
             let result = self.in_region(region, |this| this.arm(arm));
+            let unknown = |this: &Self| is_nothing_yet(&this.value_of(RESULT));
+            let mut gone =
+                self.left.take().is_some() || matches!(arm, Arm::Returned) && unknown(self);
             let result = match self.returned.take() {
-                None => result,
                 Some(value) if tail == Tail::Function => result.map(|_| value),
-                Some(_) => self.not_yet(span, "`return` inside an `if` with code after it"),
-            };
-            let result = match self.left.take() {
-                Some(_) if tail != Tail::Loop => self.not_yet(
-                    span,
-                    "`break` or `continue` inside an `if` with code after it",
-                ),
-                _ => result,
+                Some(_) => {
+                    gone = true;
+                    result
+                }
+                None => result,
             };
             let after = self.values(&names);
-            ends.push(result.map(|v| (after, v)));
+            for (name, value) in flags {
+                self.note(name, value);
+            }
+            ends.push(result.map(|value| End { after, value, gone }));
         }
         self.tail = Tail::Nothing;
         let mut ends = ends.into_iter();
@@ -837,9 +967,23 @@ impl<'a> Evaluator<'a> {
             }
         };
         if !valued {
-            (a.1, b.1) = (Value::Unit, Value::Unit);
+            (a.value, b.value) = (Value::Unit, Value::Unit);
         }
-        if let (Value::Unit, x) | (x, Value::Unit) = (&a.1, &b.1)
+        // What an arm gives that is left is not looked at.
+        if a.gone && !b.gone {
+            a.value = self.anything_like(&b.value, regions[0], span)?;
+        } else if b.gone && !a.gone {
+            b.value = self.anything_like(&a.value, regions[1], span)?;
+        }
+        if let Some(at) = names.iter().position(|n| n == RESULT) {
+            let [x, y] = [&mut a, &mut b].map(|end| &mut end.after[at]);
+            match (&x, &y) {
+                (v, _) if is_nothing_yet(v) => *x = self.anything_like(y, regions[0], span)?,
+                (_, v) if is_nothing_yet(v) => *y = self.anything_like(x, regions[1], span)?,
+                _ => {}
+            }
+        }
+        if let (Value::Unit, x) | (x, Value::Unit) = (&a.value, &b.value)
             && !matches!(x, Value::Unit)
         {
             let what = self.describe(x);
@@ -849,11 +993,11 @@ impl<'a> Evaluator<'a> {
                 format!("one arm of this `if` gives {what}, and the other nothing"),
             );
         }
-        a.0.push(a.1);
-        b.0.push(b.1);
+        a.after.push(a.value);
+        b.after.push(b.value);
         let mut joined = Vec::new();
         let mut yields: [Vec<ValueId>; 2] = [Vec::new(), Vec::new()];
-        for (x, y) in a.0.iter().zip(&b.0) {
+        for (x, y) in a.after.iter().zip(&b.after) {
             joined.push(self.join(x, y, regions, &mut yields, span)?);
         }
         let types: Vec<Type> = yields[0].iter().map(|v| self.body.ty(*v).clone()).collect();
@@ -884,6 +1028,35 @@ impl<'a> Evaluator<'a> {
         let value = values.pop().unwrap_or(Value::Unit);
         self.set(&names, values);
         Ok(value)
+    }
+
+    /// Some value of the form and types of `value`, which nothing looks at.
+    fn anything_like(
+        &mut self,
+        value: &Value<'a>,
+        region: RegionId,
+        span: Span,
+    ) -> Eval<Value<'a>> {
+        let mut leaves = Vec::new();
+        self.leaves(value, span, &mut leaves)?;
+        let types: Vec<Type> = leaves.iter().map(|v| self.body.ty(*v).clone()).collect();
+        Ok(self.in_region(region, |this| this.anything(value, &types, span)))
+    }
+
+    fn anything(&mut self, form: &Value<'a>, types: &[Type], span: Span) -> Value<'a> {
+        let mut zeros = Vec::new();
+        for ty in types {
+            let zero = self.constant(match ty.elem() {
+                DType::Bool | DType::U1 => Constant::Bool(false),
+                t if t.is_float() => Constant::Float(0.0, t),
+                t => Constant::Int(0, t),
+            });
+            zeros.push(match ty {
+                Type::Tile(tile) => self.builder(span).broadcast(zero, &tile.shape),
+                _ => zero,
+            });
+        }
+        self.with_leaves(form, &mut zeros.into_iter())
     }
 
     /// What two arms give, as one value: the same in both, or of the same type.
@@ -1017,9 +1190,6 @@ impl<'a> Evaluator<'a> {
                 "this loop has no inner points, so it has one part only",
             );
         }
-        if bounds.len() > 2 && step != 1 {
-            return self.not_yet(span, "a step in a loop with inner points");
-        }
         // The points are clamped into order.
         let at = |i: usize| loop_.bounds[i].span;
         let (first, last) = (0, bounds.len() - 1);
@@ -1038,11 +1208,22 @@ impl<'a> Evaluator<'a> {
             points.push(self.arithmetic(BinaryOp::Min, (&up, at(i)), (&end, at(last)), at(i))?);
         }
         points.push(bounds[last].clone());
-        let mut pieces: Vec<(usize, Value<'a>, Value<'a>)> = points
-            .windows(2)
-            .enumerate()
-            .map(|(i, w)| (i, w[0].clone(), w[1].clone()))
-            .collect();
+        let mut pieces: Vec<(usize, Value<'a>, Value<'a>)> = Vec::new();
+        for (i, w) in points.windows(2).enumerate() {
+            let mut low = w[0].clone();
+            if i > 0 && step != 1 {
+                // The first index from the point on that the steps from the start reach.
+                let number = Value::Int(step.into());
+                let start = (&points[0], at(0));
+                let way = self.arithmetic(BinaryOp::Sub, (&low, at(i)), start, span)?;
+                let more = Value::Int(i128::from(step) - 1);
+                let sum = self.arithmetic(BinaryOp::Add, (&way, span), (&more, span), span)?;
+                let steps = self.arithmetic(BinaryOp::Div, (&sum, span), (&number, span), span)?;
+                let way = self.arithmetic(BinaryOp::Mul, (&steps, span), (&number, span), span)?;
+                low = self.arithmetic(BinaryOp::Add, start, (&way, span), span)?;
+            }
+            pieces.push((i, low, w[1].clone()));
+        }
         if loop_.rev {
             pieces.reverse();
         }
@@ -1052,7 +1233,7 @@ impl<'a> Evaluator<'a> {
             }
             Ok(())
         };
-        if !loop_.constant && breaks(&loop_.body) {
+        if breaks(&loop_.body) {
             self.scoped(|this| {
                 this.hidden(BREAK, Value::Bool(false), span);
                 run(this)
@@ -1070,12 +1251,9 @@ impl<'a> Evaluator<'a> {
         (lo, hi, step): (&Value<'a>, &Value<'a>, i64),
         span: Span,
     ) -> Eval<()> {
-        let bind = |this: &mut Self, index: Value<'a>| {
-            this.bind(&loop_.index, index, false);
-            if let Some(name) = &loop_.part {
-                this.bind(name, Value::Int(part as i128), false);
-            }
-        };
+        if matches!(self.reached(span)?, Reached::Never) {
+            return Ok(());
+        }
         if loop_.constant {
             let (Value::Int(lo), Value::Int(hi)) = (lo, hi) else {
                 return self.fail(
@@ -1083,7 +1261,8 @@ impl<'a> Evaluator<'a> {
                         .help("write `for` without `const`"),
                 );
             };
-            let count = (hi - lo).max(0);
+            let step = i128::from(step);
+            let count = ((hi - lo).max(0) + step - 1) / step;
             if count > i128::from(MAX_UNROLL) {
                 return self.error(
                     codes::E0305,
@@ -1091,35 +1270,37 @@ impl<'a> Evaluator<'a> {
                     format!("`for const` is written out, and {count} iterations are too many"),
                 );
             }
-            let mut indices: Vec<i128> = (*lo..(*hi).max(*lo)).step_by(step as usize).collect();
-            if loop_.rev {
-                indices.reverse();
-            }
-            for index in indices {
-                self.loops.push(true);
-                let result = self.scoped(|this| {
-                    bind(this, Value::Int(index));
-                    this.block(&loop_.body)
-                });
-                self.loops.pop();
-                let left = self.left.take();
-                result?;
-                if self.returned.is_some() || left == Some(Left::Break) {
-                    break;
+            let (first, step) = match loop_.rev {
+                true => (lo + (count - 1).max(0) * step, -step),
+                false => (*lo, step),
+            };
+            let iterations = Iterations {
+                loop_,
+                part,
+                first,
+                step,
+                count,
+            };
+            return match self.reached(span)? {
+                Reached::Unless(away) => {
+                    let rest = Arm::Iterations(iterations);
+                    self.run_if(&away, Arm::Empty, rest, false, span)?;
+                    Ok(())
                 }
-            }
-            return Ok(());
+                _ => self.iterations(iterations),
+            };
         }
         if let (Value::Int(lo), Value::Int(hi)) = (lo, hi)
             && lo >= hi
         {
             return Ok(());
         }
-        if self.local(BREAK).is_some_and(|b| b.mutable) && breaks(&loop_.body) {
+        if ends_early(&loop_.body) {
             return self.breaking_piece(loop_, part, (lo, hi, step), span);
         }
         let mut names = Vec::new();
         scan_block(&loop_.body, &mut names);
+        names.retain(|n| n != SKIP);
         let names = self.assigned(names);
         let before = self.values(&names);
         let operands = [
@@ -1141,8 +1322,8 @@ impl<'a> Evaluator<'a> {
             .collect();
         self.set(&names, carried);
         let result = self.in_region(region, |this| {
-            let result = this.iteration(|this| {
-                bind(this, Value::Run(index));
+            let result = this.iteration(&loop_.body, |this| {
+                this.bind_index(loop_, part, Value::Run(index));
                 this.block_tail(&loop_.body)
             });
             this.end_of_loop(&names, result, &loop_.body, span)
@@ -1154,6 +1335,55 @@ impl<'a> Evaluator<'a> {
                 .for_(label, loop_.rev, operands, &inits, region);
             this.body.ops[op].results.clone()
         })
+    }
+
+    /// Iterations that are written out, one after the other.
+    fn iterations(&mut self, all: Iterations<'a>) -> Eval<()> {
+        let Iterations { loop_, part, .. } = all;
+        let span = loop_.body.span;
+        for done in 0..all.count {
+            self.loops.push(true);
+            let result = self.scoped(|this| {
+                if names_in(&loop_.body).iter().any(|n| n == SKIP) {
+                    this.hidden(SKIP, Value::Bool(false), span);
+                }
+                let index = all.first + done * all.step;
+                this.bind_index(loop_, part, Value::Int(index));
+                this.block(&loop_.body)
+            });
+            self.loops.pop();
+            let left = self.left.take();
+            result?;
+            if self.returned.is_some() || left == Some(Left::Break) {
+                break;
+            }
+            match self.reached(span)? {
+                Reached::Always => {}
+                Reached::Never => break,
+                Reached::Unless(away) => {
+                    let rest = Iterations {
+                        first: all.first + (done + 1) * all.step,
+                        count: all.count - done - 1,
+                        ..all
+                    };
+                    if rest.count > 0 {
+                        self.nested(span, |this| {
+                            this.run_if(&away, Arm::Empty, Arm::Iterations(rest), false, span)
+                        })?;
+                    }
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Binds the index and the part of a loop.
+    fn bind_index(&mut self, loop_: &'a ast::For, part: usize, index: Value<'a>) {
+        self.bind(&loop_.index, index, false);
+        if let Some(name) = &loop_.part {
+            self.bind(name, Value::Int(part as i128), false);
+        }
     }
 
     /// A variable that no program can name.
@@ -1169,9 +1399,18 @@ impl<'a> Evaluator<'a> {
     }
 
     /// One iteration of a loop that runs.
-    fn iteration(&mut self, f: impl FnOnce(&mut Self) -> Eval<Value<'a>>) -> Eval<Value<'a>> {
+    fn iteration(
+        &mut self,
+        body: &'a ast::Block,
+        f: impl FnOnce(&mut Self) -> Eval<Value<'a>>,
+    ) -> Eval<Value<'a>> {
         self.loops.push(false);
-        let result = self.scoped(f);
+        let result = self.scoped(|this| {
+            if names_in(body).iter().any(|n| n == SKIP) {
+                this.hidden(SKIP, Value::Bool(false), body.span);
+            }
+            f(this)
+        });
         self.loops.pop();
         self.left = None;
         self.tail = Tail::Nothing;
@@ -1208,6 +1447,7 @@ impl<'a> Evaluator<'a> {
             this.hidden(INDEX, first, span);
             let mut names = vec![INDEX.to_owned()];
             scan_block(&loop_.body, &mut names);
+            names.retain(|n| n != SKIP);
             let test = |this: &mut Self| {
                 let at = this.local(INDEX).map_or(Value::Error, |b| b.value.clone());
                 let inside = if loop_.rev {
@@ -1219,11 +1459,8 @@ impl<'a> Evaluator<'a> {
             };
             let body = |this: &mut Self| {
                 let at = this.local(INDEX).map_or(Value::Error, |b| b.value.clone());
-                let value = this.iteration(|this| {
-                    this.bind(&loop_.index, at.clone(), false);
-                    if let Some(name) = &loop_.part {
-                        this.bind(name, Value::Int(part as i128), false);
-                    }
+                let value = this.iteration(&loop_.body, |this| {
+                    this.bind_index(loop_, part, at.clone());
                     this.block_tail(&loop_.body)
                 })?;
                 let op = if loop_.rev {
@@ -1239,36 +1476,39 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// `cond`, as long as the loop was not broken off.
+    /// `cond`, as long as neither loop nor function was left.
     fn unbroken(&mut self, cond: &Value<'a>, span: Span) -> Eval<Value<'a>> {
-        let broken = self
-            .local(BREAK)
-            .map_or(Value::Bool(false), |b| b.value.clone());
-        let on = self.unary(UnaryOp::Not, (&broken, span), span)?;
-        match (&on, cond) {
-            (Value::Bool(true), other) | (other, Value::Bool(true)) => Ok(other.clone()),
-            _ => self.arithmetic(BinaryOp::And, (&on, span), (cond, span), span),
+        match (self.reached(span)?, cond) {
+            (Reached::Always, _) => Ok(cond.clone()),
+            (Reached::Never, _) => Ok(Value::Bool(false)),
+            (Reached::Unless(away), cond) => {
+                let on = self.unary(UnaryOp::Not, (&away, span), span)?;
+                match cond {
+                    Value::Bool(true) => Ok(on),
+                    _ => self.arithmetic(BinaryOp::And, (&on, span), (cond, span), span),
+                }
+            }
         }
     }
 
     fn while_loop(&mut self, cond: &'a ast::Expr, body: &'a ast::Block, span: Span) -> Eval<()> {
-        let breaking = breaks(body);
         self.scoped(|this| {
-            if breaking {
+            if breaks(body) {
                 this.hidden(BREAK, Value::Bool(false), span);
             }
-            let mut names = Vec::new();
-            scan_block(body, &mut names);
+            let mut names = names_in(body);
+            names.retain(|n| n != SKIP);
+            let early = ends_early(body);
             let test = |this: &mut Self| {
                 let value = this.expr(cond)?;
                 this.bool_scalar((&value, cond.span), "the condition of a `while`")?;
-                if breaking {
+                if early {
                     this.unbroken(&value, span)
                 } else {
                     Ok(value)
                 }
             };
-            let walk = |this: &mut Self| this.iteration(|this| this.block_tail(body));
+            let walk = |this: &mut Self| this.iteration(body, |this| this.block_tail(body));
             this.emit_while(names, test, walk, body, span)
         })
     }
@@ -1278,12 +1518,20 @@ impl<'a> Evaluator<'a> {
         &mut self,
         names: Vec<String>,
         test: impl FnOnce(&mut Self) -> Eval<Value<'a>>,
-        body: impl FnOnce(&mut Self) -> Eval<Value<'a>>,
+        body: impl Fn(&mut Self) -> Eval<Value<'a>>,
         block: &'a ast::Block,
         span: Span,
     ) -> Eval<()> {
         let names = self.assigned(names);
-        let before = self.values(&names);
+        let mut before = self.values(&names);
+        if let Some(at) = names.iter().position(|n| n == RESULT)
+            && is_nothing_yet(&before[at])
+        {
+            // What the loop carries has a type from the start on.
+            let (form, types) = self.attempt(|this| this.result_of(&names, &body, span))?;
+            before[at] = self.anything(&form, &types, span);
+            self.set(&names, before.clone());
+        }
         let mut inits = Vec::new();
         for value in &before {
             self.leaves(value, span, &mut inits)?;
@@ -1309,6 +1557,12 @@ impl<'a> Evaluator<'a> {
             .map(|v| self.with_leaves(v, &mut arguments))
             .collect();
         self.set(&names, carried);
+        // An iteration begins only where nothing was left.
+        for name in [BREAK, RETURN] {
+            if names.iter().any(|n| n == name) {
+                self.note(name, Value::Bool(false));
+            }
+        }
         let result = self.in_region(regions[1], |this| {
             let result = body(this);
             this.end_of_loop(&names, result, block, span)
@@ -1317,6 +1571,37 @@ impl<'a> Evaluator<'a> {
             let op = this.builder(span).while_(&inits, regions[0], regions[1]);
             this.body.ops[op].results.clone()
         })
+    }
+
+    /// What the function has returned after one iteration, and the types of its scalars and tiles.
+    fn result_of(
+        &mut self,
+        names: &[String],
+        body: &impl Fn(&mut Self) -> Eval<Value<'a>>,
+        span: Span,
+    ) -> Eval<(Value<'a>, Vec<Type>)> {
+        let before = self.values(names);
+        let mut inits = Vec::new();
+        for value in &before {
+            self.leaves(value, span, &mut inits)?;
+        }
+        let region = self.region;
+        let mut arguments = self.arguments(region, &inits).into_iter();
+        let carried = before
+            .iter()
+            .map(|v| self.with_leaves(v, &mut arguments))
+            .collect();
+        self.set(names, carried);
+        self.here();
+        let result = body(self);
+        self.returned = None;
+        let form = self.value_of(RESULT);
+        let mut leaves = Vec::new();
+        let listed = self.leaves(&form, span, &mut leaves);
+        let types = leaves.iter().map(|v| self.body.ty(*v).clone()).collect();
+        self.set(names, before);
+        result.and(listed)?;
+        Ok((form, types))
     }
 
     fn arguments(&mut self, region: RegionId, inits: &[ValueId]) -> Vec<ValueId> {
@@ -1337,9 +1622,7 @@ impl<'a> Evaluator<'a> {
         body: &'a ast::Block,
         span: Span,
     ) -> Eval<()> {
-        if self.returned.take().is_some() {
-            return self.not_yet(span, "`return` inside a loop");
-        }
+        self.returned = None;
         let value = result?;
         if !matches!(value, Value::Unit) {
             let at = body.value.as_ref().map_or(body.span, |v| v.span);
@@ -1381,6 +1664,24 @@ impl<'a> Evaluator<'a> {
     }
 }
 
+/// The value of [`RESULT`] where no `return` was met.
+fn nothing_yet<'a>() -> Value<'a> {
+    Value::Absent(Rc::from(RESULT))
+}
+
+fn is_nothing_yet(value: &Value<'_>) -> bool {
+    matches!(value, Value::Absent(name) if **name == *RESULT)
+}
+
+/// How an arm of an `if` ends.
+struct End<'a> {
+    /// The names that one of the arms assigns.
+    after: Vec<Value<'a>>,
+    value: Value<'a>,
+    /// The function, loop or iteration was left.
+    gone: bool,
+}
+
 /// What two arms of an `if` have in common.
 enum Joined<'a> {
     /// The same value: nothing is yielded.
@@ -1420,15 +1721,27 @@ fn leaves(block: &ast::Block, tail: Tail) -> bool {
         && match tail {
             Tail::Nothing => false,
             Tail::Function => matches!(last, Some(StmtKind::Return(_))),
-            Tail::Loop => matches!(last, Some(StmtKind::Break | StmtKind::Continue)),
+            Tail::Loop => matches!(
+                last,
+                Some(StmtKind::Break | StmtKind::Continue | StmtKind::Return(_))
+            ),
         }
 }
 
 /// Whether a `break` in `block` ends the loop whose body it is.
 fn breaks(block: &ast::Block) -> bool {
+    names_in(block).iter().any(|n| n == BREAK)
+}
+
+/// Whether the loop whose body `block` is may end before its indices do.
+fn ends_early(block: &ast::Block) -> bool {
+    names_in(block).iter().any(|n| n == BREAK || n == RETURN)
+}
+
+fn names_in(block: &ast::Block) -> Vec<String> {
     let mut names = Vec::new();
     scan_block(block, &mut names);
-    names.iter().any(|n| n == BREAK)
+    names
 }
 
 /// Names that a block assigns, whether they are its own or not.
@@ -1451,9 +1764,12 @@ fn scan_stmts(stmts: &[ast::Stmt], value: Option<&ast::Expr>, names: &mut Vec<St
             StmtKind::For(ast::For { body, .. }) | StmtKind::While { body, .. } => {
                 let mut inner = Vec::new();
                 scan_block(body, &mut inner);
-                names.extend(inner.into_iter().filter(|n| n != BREAK));
+                let own = |n: &String| n == BREAK || n == SKIP;
+                names.extend(inner.into_iter().filter(|n| !own(n)));
             }
             StmtKind::Break => names.push(BREAK.to_owned()),
+            StmtKind::Continue => names.push(SKIP.to_owned()),
+            StmtKind::Return(_) => names.extend([RETURN.to_owned(), RESULT.to_owned()]),
             StmtKind::Let { value, .. } => scan_expr(value, names),
             StmtKind::Pingpong(p) => scan_block(&p.body, names),
             _ => {}
@@ -1501,6 +1817,11 @@ fn scan_arm(arm: Arm<'_>, names: &mut Vec<String>) {
         Arm::Empty => {}
         Arm::Block(block) => scan_block(block, names),
         Arm::If(inner) => scan_if(inner, names),
-        Arm::Rest(stmts, value) => scan_stmts(stmts, value, names),
+        Arm::Rest(stmts, value) | Arm::Guarded(stmts, value) => scan_stmts(stmts, value, names),
+        Arm::Returned => {}
+        Arm::Iterations(all) => {
+            let inner = names_in(&all.loop_.body);
+            names.extend(inner.into_iter().filter(|n| n != SKIP));
+        }
     }
 }

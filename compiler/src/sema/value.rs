@@ -209,6 +209,7 @@ impl<'a> Value<'a> {
             },
             (Value::Fn(a), Value::Fn(b)) => std::ptr::eq(a.item, b.item),
             (Value::Builtin(a), Value::Builtin(b)) => a == b,
+            (Value::Absent(a), Value::Absent(b)) => a == b,
             _ => false,
         }
     }
