@@ -137,7 +137,7 @@ impl<'a> Evaluator<'a> {
                         (None, result) => result,
                     };
                 }
-                _ => self.nested(stmt.span, |this| this.statement(stmt, tail)),
+                _ => self.nested(stmt.span, |this| this.statement_in(stmt, tail)),
             };
             if let Err(t) = result {
                 told = Some(t);
@@ -178,8 +178,13 @@ impl<'a> Evaluator<'a> {
         }
     }
 
+    /// One statement by itself.
+    pub fn statement(&mut self, stmt: &'a ast::Stmt) -> Eval<()> {
+        self.statement_in(stmt, Tail::Nothing)
+    }
+
     /// `tail` is what the block ends in which the statement stands.
-    fn statement(&mut self, stmt: &'a ast::Stmt, tail: Tail) -> Eval<()> {
+    fn statement_in(&mut self, stmt: &'a ast::Stmt, tail: Tail) -> Eval<()> {
         let span = stmt.span;
         match &stmt.kind {
             StmtKind::Let { pat, ty, value } => {
