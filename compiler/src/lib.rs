@@ -130,6 +130,12 @@ impl Session {
         file.map_or("", |f| f.name.as_str())
     }
 
+    /// Where the kernel that `name` means in `module` is declared.
+    pub fn declaration(&self, module: Module, name: &str) -> Option<span::Span> {
+        let (_, kernel) = sema::instance::find_kernel(&self.program, module, name)?;
+        Some(kernel.name.span)
+    }
+
     /// SHA-256 over the texts of the module and all that it uses, in hexadecimal.
     pub fn source_hash(&self, module: Module) -> String {
         self.program.source_hash(module)

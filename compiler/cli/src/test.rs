@@ -412,9 +412,20 @@ fn launched(
                     let canonical = tesserine_set::canonical_name(&name);
                     let known = wanted
                         .iter()
-                        .any(|(_, n)| tesserine_set::canonical_name(n) == canonical);
-                    if !known {
+                        .find(|(_, n)| tesserine_set::canonical_name(n) == canonical);
+                    let Some((first, _)) = known else {
                         wanted.push((test, name));
+                        continue;
+                    };
+                    // A set tells kernels apart by their names only.
+                    let kernel = name.split('<').next().unwrap_or_default();
+                    if session.declaration(first.module, kernel)
+                        != session.declaration(test.module, kernel)
+                    {
+                        return Err(Failure::Failed(format!(
+                            "{} and {} launch two kernels called `{name}`, and a set holds one",
+                            first.name, test.name
+                        )));
                     }
                 }
             }

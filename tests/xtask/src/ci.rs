@@ -150,6 +150,9 @@ fn default_set(runner: &mut Runner) -> Result<(), Failure> {
     command.env_clear().arg("show-config");
     let name = "tess starts with an empty environment";
     runner.output(name, command)?.success(name)?;
+    let mut command = runner.command(&tess);
+    command.args(["test", "kernels-dsl", "examples"]);
+    runner.step("tests of the kernels and examples", command)?;
 
     let ci = runner.root().join("target/ci");
     let _ = fs::remove_dir_all(&ci);
