@@ -152,7 +152,9 @@ fn check(kernel: &role::Kernel) {
                     }
                 }
                 // The verifier knows how these lie.
-                OpKind::Dot { .. }
+                OpKind::Atomic { .. }
+                | OpKind::Arrive { .. }
+                | OpKind::Dot { .. }
                 | OpKind::CopyAsync { .. }
                 | OpKind::CommitCopies
                 | OpKind::WaitCopies { .. }

@@ -19,7 +19,7 @@ use tesserine_compiler::{
             UnaryOp,
         },
     },
-    layout::{Layout, register_sources},
+    layout::{Layout, copy_layout, register_sources},
     passes,
     span::Span,
     target::Target,
@@ -567,19 +567,23 @@ impl Machine<'_> {
                 channel,
                 tile,
                 indices,
-                ..
+                width,
             } => {
                 let Val::View(view) = self.values[&o[0]] else {
                     panic!("a copy from a view");
                 };
                 let (starts, rest) = o[1..].split_at(o.len() - 3);
-                let starts: Vec<i64> = starts.iter().map(|&v| self.int(v)).collect();
                 let (slot, live) = (self.int(rest[0]), self.int(rest[1]) != 0);
-                let [rows, columns] = self.kernel.channels[*channel].tiles[*tile as usize].shape;
+                let shape = self.kernel.channels[*channel].tiles[*tile as usize].shape;
+                let warps = self.threads as u32 / 32;
+                let layout = copy_layout(shape, *width, warps);
                 let mut elements = HashMap::new();
-                for row in 0..rows {
-                    for column in 0..columns {
+                for row in 0..shape[0] {
+                    for column in 0..shape[1] {
                         let at = [row, column];
+                        let (_, lane, warp) = layout.holder(&at).expect("covered");
+                        let thread = (warp * 32 + lane) as usize;
+                        let starts = self.starts(starts, indices, thread, &at);
                         let from = self.address(view, indices, &starts, &at).filter(|_| live);
                         elements.insert(at, from.map_or(0, |a| self.views[view].data[a]));
                     }
@@ -694,6 +698,38 @@ impl Machine<'_> {
         }
     }
 
+    /// The operands of indices for the element at `at`, as `thread` has them: of index tiles, the element for it.
+    fn starts(
+        &self,
+        operands: &[ValueId],
+        indices: &[Index],
+        thread: usize,
+        at: &[u32],
+    ) -> Vec<i64> {
+        let mut operands = operands.iter();
+        let (mut dim, mut gathered) = (0, 0);
+        let mut starts = Vec::new();
+        for index in indices {
+            if let Index::Gather { joined, .. } = index {
+                let value = *operands.next().expect("an index tile");
+                if !joined {
+                    gathered = dim;
+                }
+                let layout = self.layout(value).expect("a tile");
+                let (lane, warp) = Machine::split(thread);
+                let register = (0..layout.registers())
+                    .find(|&r| layout.coordinate(r, lane, warp) == [at[gathered]])
+                    .expect("a thread has the indices of what it accesses");
+                starts.push(self.tile(value)[thread][register as usize]);
+            } else {
+                let own = operands.by_ref().take(index.operands());
+                starts.extend(own.map(|&v| self.int(v)));
+            }
+            dim += usize::from(index.extent().is_some());
+        }
+        starts
+    }
+
     /// The element of a view at the coordinates of a tile, if it is inside.
     fn address(&self, view: usize, indices: &[Index], starts: &[i64], at: &[u32]) -> Option<usize> {
         let (mut starts, mut at) = (starts.iter(), at.iter());
@@ -702,7 +738,12 @@ impl Machine<'_> {
             let mut own = || i64::from(*at.next().expect("of the rank"));
             let i = match index {
                 Index::Scalar => *starts.next().expect("a start"),
-                Index::Gather { .. } => unreachable!("no program here gathers"),
+                Index::Gather { joined, .. } => {
+                    if !joined {
+                        own();
+                    }
+                    *starts.next().expect("an element")
+                }
                 Index::Range { from, until, .. } => {
                     let i = starts.next().expect("a start") + own();
                     let lowest = from.then(|| *starts.next().expect("a lower limit"));
@@ -885,9 +926,10 @@ impl Machine<'_> {
                 let Val::View(view) = self.values[&o[0]] else {
                     panic!("a load from a view");
                 };
-                let starts: Vec<i64> = o[1..o.len() - 1].iter().map(|&v| self.int(v)).collect();
+                let places = &o[1..o.len() - 1];
                 let pad = self.int(o[o.len() - 1]);
                 let Some(layout) = self.layout(op.results[0]).cloned() else {
+                    let starts = self.starts(places, indices, 0, &[]);
                     let address = self.address(view, indices, &starts, &[]);
                     if let Some(a) = address {
                         (0..self.threads).for_each(|t| self.touch(view, a, t, false));
@@ -902,13 +944,17 @@ impl Machine<'_> {
                     let mut registers = Vec::new();
                     for r in 0..layout.registers() {
                         let at = layout.coordinate(r, lane, warp);
-                        registers.push(if !layout.contains(&at) {
-                            GARBAGE
-                        } else if let Some(a) = self.address(view, indices, &starts, &at) {
-                            self.touch(view, a, thread, false);
-                            self.views[view].data[a]
-                        } else {
-                            pad
+                        if !layout.contains(&at) {
+                            registers.push(GARBAGE);
+                            continue;
+                        }
+                        let starts = self.starts(places, indices, thread, &at);
+                        registers.push(match self.address(view, indices, &starts, &at) {
+                            Some(a) => {
+                                self.touch(view, a, thread, false);
+                                self.views[view].data[a]
+                            }
+                            None => pad,
                         });
                     }
                     tile.push(registers);
@@ -919,9 +965,10 @@ impl Machine<'_> {
                 let Val::View(view) = self.values[&o[0]] else {
                     panic!("a store to a view");
                 };
-                let starts: Vec<i64> = o[1..o.len() - 1].iter().map(|&v| self.int(v)).collect();
+                let places = &o[1..o.len() - 1];
                 let value = o[o.len() - 1];
                 let Some(layout) = self.layout(value).cloned() else {
+                    let starts = self.starts(places, indices, 0, &[]);
                     if let Some(a) = self.address(view, indices, &starts, &[]) {
                         self.touch(view, a, 0, true);
                         self.views[view].data[a] = self.int(value);
@@ -937,9 +984,11 @@ impl Machine<'_> {
                     }
                     for r in 0..layout.registers() {
                         let at = layout.coordinate(r, lane, warp);
-                        if layout.contains(&at)
-                            && let Some(a) = self.address(view, indices, &starts, &at)
-                        {
+                        if !layout.contains(&at) {
+                            continue;
+                        }
+                        let starts = self.starts(places, indices, thread, &at);
+                        if let Some(a) = self.address(view, indices, &starts, &at) {
                             self.touch(view, a, thread, true);
                             self.views[view].data[a] = self.tile(value)[thread][r as usize];
                         }
@@ -993,6 +1042,7 @@ impl Machine<'_> {
                 self.barrier();
                 return;
             }
+            OpKind::Atomic { .. } | OpKind::Arrive { .. } => panic!("not made here: {:?}", op.kind),
             OpKind::Dot { .. }
             | OpKind::CopyAsync { .. }
             | OpKind::CommitCopies

@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 
-use tesserine_set::DType;
+use tesserine_set::{DType, Formula, FormulaOp, Term};
 
 use super::{
-    builder::{Effect, F32, I1, I8, I16, I32, I64, Kind, Val},
+    builder::{Effect, F32, I1, I8, I16, I32, I64, Kind, Place, Val},
     lower::{Lower, register_type, view_parameter},
     ptx_table::{self, words},
 };
@@ -25,14 +25,18 @@ use crate::{
 
 /// How the elements of one tile lie in a view.
 pub struct Plan {
-    /// Where the thread's first element lies.
+    /// Where the thread's first element lies; of packed elements, where the view begins.
     base: Val,
-    /// Bytes of an element.
-    pub element: u32,
+    /// Of packed elements: the number of the thread's first one, counted from there.
+    packed: Option<Val>,
+    /// Bits of an element in memory.
+    pub bits: u32,
     dims: Vec<Dim>,
     /// The whole access happens only if it holds.
     condition: Val,
     pointers: HashMap<Vec<u32>, Val>,
+    /// By the constant parts of a coordinate that strides scale: the distance of an element, in elements.
+    distances: HashMap<Vec<u32>, Val>,
     conditions: HashMap<(usize, u32), Val>,
 }
 
@@ -49,6 +53,16 @@ struct Dim {
     padding_only: bool,
     /// The largest coordinate that a thread gives by itself.
     reach: u32,
+    /// The dimensions of the view that index tiles choose elements of, if it is such.
+    gathered: Vec<Gathered>,
+}
+
+/// A dimension of a view that an index tile chooses elements of.
+struct Gathered {
+    /// By coordinate of register: the element.
+    at: HashMap<u32, Val>,
+    stride: Val,
+    extent: Val,
 }
 
 /// When an access happens.
@@ -68,16 +82,9 @@ impl Lower<'_> {
         operands: &[ValueId],
         layout: Option<&Layout>,
         mut condition: Val,
-    ) -> Result<(Plan, u32), Diagnostic> {
-        let Some(param) = view_parameter(self.body, view) else {
-            return Err(self.not_yet("a view of a view"));
-        };
-        let parameter = self.view(param);
-        let elem = parameter.dtype;
-        if elem.is_packed() {
-            return Err(self.not_yet(format_args!("access to a view of `{elem}`")));
-        }
-        let element = elem.bits() / 8;
+    ) -> Result<Plan, Diagnostic> {
+        let param = view_parameter(self.body, view);
+        let bits = self.elem(view).bits();
         let coordinates = layout.map(|l| self.thread_coordinates(l));
 
         let mut uniform = Val::i64(0);
@@ -85,10 +92,43 @@ impl Lower<'_> {
         let mut dims: Vec<Dim> = Vec::new();
         let mut operands = operands.iter().copied();
         for (d, index) in indices.iter().enumerate() {
-            let stride = self.stride(param, d as u32);
-            let extent = &parameter.extents[d];
+            let last = d + 1 == indices.len();
+            let stride = self.seen_stride(view, d as u32);
+            let extent = &self.seen_extent(view, d, last);
             match *index {
-                Index::Gather { .. } => return Err(self.not_yet("an access by index tiles")),
+                Index::Gather { len, joined } => {
+                    let tile = operands.next().expect("indices have their operands");
+                    let own = self.layout(tile).expect("index tiles have layouts");
+                    let mut at = HashMap::new();
+                    for (register, value) in self.get(tile).iter().enumerate() {
+                        let coordinate = own.coordinate(register as u32, 0, 0)[0];
+                        let wide = self.b.resize(*value, I64, true);
+                        at.entry(coordinate).or_insert(wide);
+                    }
+                    let gathered = Gathered {
+                        at,
+                        stride,
+                        extent: self.formula(extent),
+                    };
+                    match dims.last_mut() {
+                        Some(dim) if joined => dim.gathered.push(gathered),
+                        _ => {
+                            let at = dims.len();
+                            let layout = layout.expect("index tiles give a tile");
+                            let base = coordinates.as_ref().expect("index tiles give a tile")[at];
+                            let padded = layout.padded()[at] > len;
+                            dims.push(Dim {
+                                len,
+                                stride: Val::i64(0),
+                                above: padded.then(|| self.b.sub(Val::i32(len), base)),
+                                below: None,
+                                padding_only: true,
+                                reach: Lower::thread_reach(layout, at),
+                                gathered: vec![gathered],
+                            });
+                        }
+                    }
+                }
                 Index::Scalar => {
                     let at = operands.next().expect("indices have their operands");
                     let value = self.scalar(at);
@@ -179,13 +219,14 @@ impl Lower<'_> {
                         below,
                         padding_only,
                         reach,
+                        gathered: Vec::new(),
                     });
                 }
             }
         }
         // A condition on the whole access rides on a bound where there is one.
         for (at, dim) in dims.iter_mut().enumerate() {
-            if let Some(mut above) = dim.above {
+            if let (Some(mut above), true) = (dim.above, dim.gathered.is_empty()) {
                 if !dim.padding_only {
                     above = self.b.select(condition, above, Val::i32(0));
                     condition = Val::bool(true);
@@ -194,51 +235,128 @@ impl Lower<'_> {
                 dim.above = Some(self.b.sub(above, base));
             }
         }
-        let size = Val::i64(element as i64);
-        let bytes = self.b.mul(uniform, size);
-        let base = self.b.offset(self.pointer(param), bytes);
-        let bytes = self.b.mul(own, size);
-        let base = self.b.offset(base, bytes);
-        Ok((
-            Plan {
-                base,
-                element,
-                dims,
-                condition,
-                pointers: HashMap::new(),
-                conditions: HashMap::new(),
-            },
-            param,
-        ))
+        let start = self.pointer(param);
+        let (base, packed) = if bits < 8 {
+            (start, Some(self.b.add(uniform, own)))
+        } else {
+            let size = Val::i64(i64::from(bits / 8));
+            let bytes = self.b.mul(uniform, size);
+            let base = self.b.offset(start, bytes);
+            let bytes = self.b.mul(own, size);
+            (self.b.offset(base, bytes), None)
+        };
+        Ok(Plan {
+            base,
+            packed,
+            bits,
+            dims,
+            condition,
+            pointers: HashMap::new(),
+            distances: HashMap::new(),
+            conditions: HashMap::new(),
+        })
     }
 
-    /// The pointer and the constant distance from it, in bytes, of the element at the register's coordinate.
-    pub fn address(&mut self, plan: &mut Plan, at: &[u32]) -> (Val, i64) {
+    /// The stride of a dimension of a view, in the elements that it is seen with.
+    fn seen_stride(&mut self, view: ValueId, dim: u32) -> Val {
+        let param = view_parameter(self.body, view);
+        let stride = self.stride(param, dim);
+        let (own, seen) = (self.view(param).dtype.bits(), self.elem(view).bits());
+        if own == seen || stride.as_int() == Some(1) {
+            return stride;
+        }
+        let place = self.b.go_to(Place::Prologue);
+        let bits = self.b.mul(stride, Val::i64(i64::from(own)));
+        let stride = self.b.ashr(bits, seen.trailing_zeros());
+        self.b.go_to(place);
+        stride
+    }
+
+    /// The extent of a dimension of a view, in the elements that it is seen with, which scale the last one.
+    fn seen_extent(&self, view: ValueId, dim: usize, last: bool) -> Formula {
+        let parameter = self.view(view_parameter(self.body, view));
+        let extent = parameter.extents[dim].clone();
+        let (own, seen) = (parameter.dtype.bits(), self.elem(view).bits());
+        if !last || own == seen {
+            return extent;
+        }
+        let mut terms = extent.0;
+        terms.extend([
+            Term::Int(i64::from(own)),
+            Term::Op(FormulaOp::Mul),
+            Term::Int(i64::from(seen)),
+            Term::Op(FormulaOp::Div),
+        ]);
+        Formula(terms)
+    }
+
+    /// What of the register's coordinate is not constant in memory, how far from the thread's first element that is, in
+    /// elements, and the constant distance from there.
+    fn distance(&mut self, plan: &mut Plan, at: &[u32]) -> (Vec<u32>, Val, i64) {
         let mut constant = 0;
         let mut variable = Vec::new();
         for (dim, &c) in plan.dims.iter().zip(at) {
             match dim.stride.as_int() {
-                Some(stride) => {
-                    constant += c as i64 * stride;
+                Some(stride) if dim.gathered.is_empty() => {
+                    constant += i64::from(c) * stride;
                     variable.push(0);
                 }
-                None => variable.push(c),
+                _ => variable.push(c),
             }
         }
-        let pointer = match plan.pointers.get(&variable) {
-            Some(&pointer) => pointer,
+        if let Some(&distance) = plan.distances.get(&variable) {
+            return (variable, distance, constant);
+        }
+        let mut distance = Val::i64(0);
+        for (dim, &c) in plan.dims.iter().zip(&variable) {
+            let part = self.b.mul(dim.stride, Val::i64(i64::from(c)));
+            distance = self.b.add(distance, part);
+            for gathered in &dim.gathered {
+                let index = gathered.at.get(&c).copied().unwrap_or(Val::i64(0));
+                let part = self.b.mul(gathered.stride, index);
+                distance = self.b.add(distance, part);
+            }
+        }
+        plan.distances.insert(variable.clone(), distance);
+        (variable, distance, constant)
+    }
+
+    /// The pointer and the constant distance from it, in bytes, of the element at the register's coordinate. Of packed
+    /// elements it must be the first of its byte.
+    pub fn address(&mut self, plan: &mut Plan, at: &[u32]) -> (Val, i64) {
+        let (variable, distance, constant) = self.distance(plan, at);
+        let constant = constant * i64::from(plan.bits) / 8;
+        if let Some(&pointer) = plan.pointers.get(&variable) {
+            return (pointer, constant);
+        }
+        let bytes = match plan.packed {
+            Some(first) => {
+                let element = self.b.add(first, distance);
+                let bits = self.b.mul(element, Val::i64(i64::from(plan.bits)));
+                self.b.ashr(bits, 3)
+            }
             None => {
-                let mut distance = Val::i64(0);
-                for (dim, &c) in plan.dims.iter().zip(&variable) {
-                    let part = self.b.mul(dim.stride, Val::i64((c * plan.element) as i64));
-                    distance = self.b.add(distance, part);
-                }
-                let pointer = self.b.offset(plan.base, distance);
-                plan.pointers.insert(variable, pointer);
-                pointer
+                let size = Val::i64(i64::from(plan.bits / 8));
+                self.b.mul(distance, size)
             }
         };
-        (pointer, constant * plan.element as i64)
+        let pointer = self.b.offset(plan.base, bytes);
+        plan.pointers.insert(variable, pointer);
+        (pointer, constant)
+    }
+
+    /// Of a packed element: the pointer to its byte, and the bit in it where it begins.
+    fn bit_address(&mut self, plan: &mut Plan, at: &[u32]) -> (Val, Val) {
+        let (_, distance, constant) = self.distance(plan, at);
+        let first = plan.packed.unwrap_or(Val::i64(0));
+        let element = self.b.add(first, distance);
+        let element = self.b.add(element, Val::i64(constant));
+        let bits = self.b.mul(element, Val::i64(i64::from(plan.bits)));
+        let bytes = self.b.ashr(bits, 3);
+        let pointer = self.b.offset(plan.base, bytes);
+        let low = self.b.resize(bits, I32, false);
+        let bit = self.b.and(low, Val::i32(7));
+        (pointer, bit)
     }
 
     /// Whether the element at the register's coordinate is inside.
@@ -251,19 +369,25 @@ impl Lower<'_> {
             }
             let (above, below) = (dim.above, dim.below);
             // A bound that only padding makes does not concern what lies before it.
-            if dim.padding_only && below.is_none() && c + dim.reach < dim.len {
+            let no_bound = dim.padding_only && below.is_none() && c + dim.reach < dim.len;
+            if no_bound && dim.gathered.is_empty() {
                 continue;
             }
             let condition = match plan.conditions.get(&(d, c)) {
                 Some(&condition) => condition,
                 None => {
                     let mut inside = Val::bool(true);
-                    if let Some(above) = above {
+                    if let (Some(above), false) = (above, no_bound) {
                         inside = self.b.icmp("sgt", above, Val::i32(c));
                     }
                     if let Some(below) = below {
                         let after = self.b.icmp("sle", below, Val::i32(c));
                         inside = self.b.and(inside, after);
+                    }
+                    for gathered in &dim.gathered {
+                        let index = gathered.at.get(&c).copied().unwrap_or(Val::i64(-1));
+                        let within = self.b.icmp("ult", index, gathered.extent);
+                        inside = self.b.and(inside, within);
                     }
                     plan.conditions.insert((d, c), inside);
                     inside
@@ -290,11 +414,12 @@ impl Lower<'_> {
         let result = op.results[0];
         let layout = self.layout(result);
         let (&pad, rest) = op.operands.split_last().expect("loads have padding");
-        let (mut plan, param) =
-            self.plan(op.operands[0], indices, &rest[1..], layout, Val::bool(true))?;
-        let elem = self.view(param).dtype;
+        let view = op.operands[0];
+        let mut plan = self.plan(view, indices, &rest[1..], layout, Val::bool(true))?;
+        let elem = self.elem(view);
         let ty = register_type(elem);
         let pad = self.scalar(pad);
+        let param = view_parameter(self.body, view);
         let constant = self.view(param).access == tesserine_set::Access::Read;
         if cache != Cache::Normal {
             self.need(Instruction::EvictionPriority)?;
@@ -302,10 +427,16 @@ impl Lower<'_> {
 
         let Some(layout) = layout else {
             let when = self.when(&mut plan, &[]);
-            let value = self.load_words(plan.base, 0, elem, 1, when, pad, constant, cache);
+            let value = if elem.is_packed() {
+                vec![self.load_bits(&mut plan, &[], elem, when, pad, constant)]
+            } else {
+                self.load_words(plan.base, 0, elem, 1, when, pad, constant, cache)
+            };
             self.set(result, value);
             return Ok(());
         };
+        let single = width * elem.bits() < 8;
+        let width = if single { 1 } else { width };
         let mut regs = vec![Val::poison(ty); layout.registers() as usize];
         let mut seen: HashMap<Vec<u32>, usize> = HashMap::new();
         for first in (0..regs.len()).step_by(width as usize) {
@@ -317,8 +448,12 @@ impl Lower<'_> {
                 continue;
             }
             let when = self.when(&mut plan, &at);
-            let (pointer, offset) = self.address(&mut plan, &at);
-            let values = self.load_words(pointer, offset, elem, width, when, pad, constant, cache);
+            let values = if single {
+                vec![self.load_bits(&mut plan, &at, elem, when, pad, constant)]
+            } else {
+                let (pointer, offset) = self.address(&mut plan, &at);
+                self.load_words(pointer, offset, elem, width, when, pad, constant, cache)
+            };
             regs[first..first + width as usize].copy_from_slice(&values);
             seen.insert(at, first);
         }
@@ -360,7 +495,7 @@ impl Lower<'_> {
             let mut args = vec![pointer];
             if let When::If(condition) = when {
                 args.push(condition);
-                let filled = self.pack(&vec![pad; width as usize], elem);
+                let filled = self.pack_memory(&vec![pad; width as usize], elem);
                 args.extend(filled);
             }
             let template =
@@ -378,7 +513,33 @@ impl Lower<'_> {
                 effect,
             )
         };
-        self.unpack(&words, elem, width)
+        self.unpack_memory(&words, elem, width)
+    }
+
+    /// One packed element.
+    fn load_bits(
+        &mut self,
+        plan: &mut Plan,
+        at: &[u32],
+        elem: DType,
+        when: When,
+        pad: Val,
+        constant: bool,
+    ) -> Val {
+        if when == When::Never {
+            return pad;
+        }
+        let (pointer, bit) = self.bit_address(plan, at);
+        let zero = Val::int(0, I8);
+        let cache = Cache::Normal;
+        let byte = self.load_words(pointer, 0, DType::U8, 1, when, zero, constant, cache)[0];
+        let word = self.b.resize(byte, I32, false);
+        let word = self.b.binary("lshr", word, bit);
+        let value = self.unpack_memory(&[word], elem, 1)[0];
+        match when {
+            When::If(condition) => self.b.select(condition, value, pad),
+            _ => value,
+        }
     }
 
     pub fn store(
@@ -390,9 +551,9 @@ impl Lower<'_> {
     ) -> Result<(), Diagnostic> {
         let (&value, rest) = op.operands.split_last().expect("stores have a value");
         let layout = self.layout(value);
-        let (mut plan, param) =
-            self.plan(op.operands[0], indices, &rest[1..], layout, Val::bool(true))?;
-        let elem = self.view(param).dtype;
+        let view = op.operands[0];
+        let mut plan = self.plan(view, indices, &rest[1..], layout, Val::bool(true))?;
+        let elem = self.elem(view);
         let regs = self.get(value);
         if cache != Cache::Normal {
             self.need(Instruction::EvictionPriority)?;
@@ -412,7 +573,7 @@ impl Lower<'_> {
                 continue;
             }
             let (pointer, offset) = self.address(&mut plan, &at);
-            let words = self.pack(&regs[first..first + width as usize], elem);
+            let words = self.pack_memory(&regs[first..first + width as usize], elem);
             let shape = ptx_table::words(width * elem.bits() / 8);
             let predicated = matches!(when, When::If(_));
             let template = ptx_table::store(shape, offset, predicated, cache);
@@ -431,6 +592,50 @@ impl Lower<'_> {
             seen.push(at);
         }
         Ok(())
+    }
+
+    /// As [`Lower::pack`], for memory, where narrow elements are packed.
+    fn pack_memory(&mut self, values: &[Val], elem: DType) -> Vec<Val> {
+        if !elem.is_packed() {
+            return self.pack(values, elem);
+        }
+        let bits = elem.bits();
+        values
+            .chunks((32 / bits) as usize)
+            .map(|chunk| {
+                let mut word = Val::i32(0);
+                for (i, &value) in (0..).zip(chunk) {
+                    let wide = self.b.resize(value, I32, false);
+                    let own = self.b.and(wide, Val::i32((1 << bits) - 1));
+                    let up = self.b.shl(own, i * bits);
+                    word = self.b.or(word, up);
+                }
+                word
+            })
+            .collect()
+    }
+
+    /// The opposite of [`Lower::pack_memory`].
+    fn unpack_memory(&mut self, words: &[Val], elem: DType, count: u32) -> Vec<Val> {
+        if !elem.is_packed() {
+            return self.unpack(words, elem, count);
+        }
+        let (bits, ty) = (elem.bits(), register_type(elem));
+        let per = 32 / bits;
+        (0..count)
+            .map(|i| {
+                let word = words[(i / per) as usize];
+                let place = i % per * bits;
+                let part = if elem.is_signed() && elem.is_int() {
+                    let up = self.b.shl(word, 32 - bits - place);
+                    self.b.ashr(up, 32 - bits)
+                } else {
+                    let down = self.b.lshr(word, place);
+                    self.b.and(down, Val::i32((1 << bits) - 1))
+                };
+                self.b.resize(part, ty, false)
+            })
+            .collect()
     }
 
     /// Registers as 32-bit words in memory order; a word that is not full has zeros above.

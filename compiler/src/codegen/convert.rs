@@ -57,14 +57,26 @@ impl Lower<'_> {
         };
         let buffer = ConvertBuffer::new(from, to, elem);
         let start = self.kernel.buffers[scratch].offset.unwrap_or(0);
-
-        self.claim_shared(start, buffer.bytes)?;
-        self.write_tile(&operand, from, &buffer, start, elem);
-        self.barrier()?;
-        let regs = self.read_tile(to, &buffer, start, elem);
-        self.note_shared_read(start, buffer.bytes);
+        let regs = self.pass_tile(&operand, [from, to], &buffer, start, elem)?;
         self.set(result, regs);
         Ok(())
+    }
+
+    /// Registers of a tile in the second layout, from those in the first, of replicas the first thread's.
+    pub fn pass_tile(
+        &mut self,
+        regs: &[Val],
+        [from, to]: [&Layout; 2],
+        buffer: &ConvertBuffer,
+        start: u32,
+        elem: DType,
+    ) -> Result<Vec<Val>, Diagnostic> {
+        self.claim_shared(start, buffer.bytes)?;
+        self.write_tile(regs, from, buffer, start, elem);
+        self.barrier()?;
+        let regs = self.read_tile(to, buffer, start, elem);
+        self.note_shared_read(start, buffer.bytes);
+        Ok(regs)
     }
 
     /// Bytes from one element to the next along each dimension.

@@ -12,7 +12,7 @@ use crate::{
     ir::{
         self, OpId, RegionId, ValueDef, ValueId,
         role::{self, OpKind, RoleBody},
-        tile::{self, BinaryOp, Constant, OpKind as Tile},
+        tile::{BinaryOp, Constant, OpKind as Tile},
     },
     layout::Layout,
     span::{SourceMap, Span},
@@ -621,6 +621,12 @@ impl<'a> Lower<'a> {
                 scratch,
             } => self.reduce(op, *kind, *axis, *scratch),
             OpKind::Convert { scratch } => self.convert(op, *scratch),
+            OpKind::Atomic {
+                op: kind,
+                indices,
+                scratch,
+            } => self.atomic(op, *kind, indices, *scratch),
+            OpKind::Arrive { indices, scratch } => self.arrive(op, indices, *scratch),
             OpKind::Barrier => self.barrier(),
             OpKind::Dot { strategy } => self.dot(op, *strategy),
             OpKind::CopyAsync {
@@ -658,6 +664,7 @@ impl<'a> Lower<'a> {
                 None => Vec::new(),
                 Some(&argument) => vec![self.scalar_parameter(argument, *param, result)?],
             },
+            Tile::ViewBitcast => Vec::new(),
             Tile::Dim(dim) => vec![self.arguments[&Argument::Dim(*dim)]],
             Tile::GridIndex(axis) => vec![self.axes[*axis as usize]],
             Tile::Unary(_)
@@ -691,14 +698,13 @@ impl<'a> Lower<'a> {
             | Tile::Concat { .. }
             | Tile::Ptx { .. }
             | Tile::ClusterReduce { .. }
-            | Tile::ViewBitcast
-            | Tile::Atomic { .. }
-            | Tile::Arrive { .. }
             | Tile::Debug { .. } => return Err(self.not_yet("this operation")),
             Tile::Reduce { .. }
             | Tile::Dot
             | Tile::Load { .. }
             | Tile::Store { .. }
+            | Tile::Atomic { .. }
+            | Tile::Arrive { .. }
             | Tile::If
             | Tile::For { .. }
             | Tile::While
@@ -913,6 +919,14 @@ impl<'a> Lower<'a> {
             }
             | OpKind::Convert {
                 scratch: Some(buffer),
+            }
+            | OpKind::Atomic {
+                scratch: Some(buffer),
+                ..
+            }
+            | OpKind::Arrive {
+                scratch: Some(buffer),
+                ..
             } = &op.kind
             {
                 let buffer = &self.kernel.buffers[*buffer];
@@ -1147,10 +1161,14 @@ fn scalar_argument(elem: DType) -> Ty {
     }
 }
 
-/// The parameter that a view value is.
-pub fn view_parameter(body: &RoleBody, value: ValueId) -> Option<u32> {
-    match body.defining_op(value).map(|op| &body.ops[op].kind) {
-        Some(OpKind::Tile(tile::OpKind::Param(param))) => Some(*param),
-        _ => None,
+/// The parameter whose memory a view value is.
+pub fn view_parameter(body: &RoleBody, mut value: ValueId) -> u32 {
+    loop {
+        let op = body.defining_op(value).map(|op| &body.ops[op]);
+        match op.map(|op| (&op.kind, op)) {
+            Some((OpKind::Tile(Tile::Param(param)), _)) => return *param,
+            Some((OpKind::Tile(Tile::ViewBitcast), op)) => value = op.operands[0],
+            _ => unreachable!("the verifier checked where views come from"),
+        }
     }
 }

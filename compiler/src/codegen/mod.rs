@@ -8,6 +8,7 @@
 //! the lowest that serves its target and the instructions used.
 
 mod access;
+mod atomic;
 mod builder;
 mod convert;
 mod elementwise;

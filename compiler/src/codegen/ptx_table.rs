@@ -3,7 +3,9 @@
 //! Loads tie the padding to the results (`0`, `1`, … in the constraints), so that a lane whose predicate is false keeps
 //! it. `$N` are operands in LLVM's numbering: results first.
 
-use crate::ir::tile::Cache;
+use tesserine_set::DType;
+
+use crate::ir::tile::{AtomicOp, Cache};
 
 /// A template with its constraints.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,6 +167,78 @@ pub fn copy_async(bytes: u32, to: i64, from: i64, partial: bool, predicated: boo
             address(1, from)
         ),
         constraints: constraints + ",~{memory}",
+    }
+}
+
+/// An atomic operation on memory, relaxed. Operands: the address, the value (before it what is expected, of `cas`), then, if
+/// not `always`, a predicate and what the result is where it does not hold. The least and the greatest of floats are found
+/// by trying.
+pub fn atomic(op: AtomicOp, elem: DType, always: bool) -> Template {
+    let wide = elem.bits() == 64;
+    let register = if wide { "l" } else { "r" };
+    let size = elem.bits();
+    let values = if op == AtomicOp::Cas { 2 } else { 1 };
+    let result = if always { "=" } else { "=&" };
+    let mut constraints = format!(
+        "{result}{register},l{}",
+        format!(",{register}").repeat(values)
+    );
+    let mut guard = String::new();
+    if !always {
+        guard = format!("@${} ", 2 + values);
+        constraints += ",b,0";
+    }
+    constraints += ",~{memory}";
+    let letter = match elem {
+        t if t.is_float() => "f",
+        t if t.is_signed() => "s",
+        _ => "u",
+    };
+    let (name, ty) = match op {
+        AtomicOp::Add if elem.is_float() => ("add", format!("f{size}")),
+        AtomicOp::Add => ("add", format!("u{size}")),
+        AtomicOp::Max => ("max", format!("{letter}{size}")),
+        AtomicOp::Min => ("min", format!("{letter}{size}")),
+        AtomicOp::And => ("and", format!("b{size}")),
+        AtomicOp::Or => ("or", format!("b{size}")),
+        AtomicOp::Xor => ("xor", format!("b{size}")),
+        AtomicOp::Cas => ("cas", format!("b{size}")),
+    };
+    let text = match op {
+        AtomicOp::Max | AtomicOp::Min if elem.is_float() => {
+            let skip = if always {
+                String::new()
+            } else {
+                "@!$3 bra DONE; ".to_owned()
+            };
+            format!(
+                "{{ .reg .pred p; .reg .b{size} n, t; {skip}ld.global.relaxed.gpu.b{size} $0, [$1]; \
+                 AGAIN: {name}.f{size} n, $0, $2; atom.global.relaxed.gpu.cas.b{size} t, [$1], $0, n; \
+                 setp.ne.b{size} p, t, $0; mov.b{size} $0, t; @p bra AGAIN; DONE: }}"
+            )
+        }
+        AtomicOp::Cas => {
+            format!("{guard}atom.global.relaxed.gpu.cas.{ty} $0, [$1], $2, $3;")
+        }
+        _ => format!("{guard}atom.global.relaxed.gpu.{name}.{ty} $0, [$1], $2;"),
+    };
+    // Trying reads the address and the value after it has written the result.
+    if matches!(op, AtomicOp::Max | AtomicOp::Min) && elem.is_float() {
+        constraints =
+            constraints.replacen(&format!("{result}{register}"), &format!("=&{register}"), 1);
+    }
+    Template { text, constraints }
+}
+
+/// Counts one thread's arrival, with fences before and after, and sets the counter back at the last one. Operands: the
+/// address, the count before the last arrival, a predicate. Result: 1 at the last, 0 elsewhere.
+pub fn arrive() -> Template {
+    Template {
+        text: "{ .reg .pred p; .reg .b32 c; mov.b32 $0, 0; @!$3 bra DONE; fence.acq_rel.gpu; \
+               atom.global.relaxed.gpu.add.u32 c, [$1], 1; setp.eq.u32 p, c, $2; selp.b32 $0, 1, 0, p; \
+               @p st.global.relaxed.gpu.b32 [$1], 0; fence.acq_rel.gpu; DONE: }"
+            .to_owned(),
+        constraints: "=&r,l,r,b,~{memory}".to_owned(),
     }
 }
 

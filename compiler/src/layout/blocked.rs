@@ -9,6 +9,12 @@ pub fn blocked(shape: &[u32], order: &[usize], vec: u32, warps: u32) -> Layout {
     blocked_by(shape, order, order, vec, warps)
 }
 
+/// How threads divide a tile of `shape` that is copied `width` neighbours at a time: neighbouring lanes copy neighbouring
+/// pieces of a row.
+pub fn copy_layout(shape: [u32; 2], width: u32, warps: u32) -> Layout {
+    blocked(&shape, &[1, 0], width, warps)
+}
+
 /// As [`blocked`], with an order of their own for the warps.
 pub fn blocked_by(
     shape: &[u32],

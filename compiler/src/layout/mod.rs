@@ -13,7 +13,7 @@ pub mod swizzle;
 mod transform;
 
 use blocked::WarpLayoutBits;
-pub use blocked::{blocked, blocked_by};
+pub use blocked::{blocked, blocked_by, copy_layout};
 pub use linear::LinearMap;
 pub use transform::{convert_sources, reduce_targets, register_sources, result_layout};
 

@@ -52,6 +52,18 @@ impl Layout {
         }
     }
 
+    /// Of a tile of rank 1 that lies as this one does along `dim`.
+    pub fn projected(&self, dim: usize) -> Layout {
+        let keep = |v: &Vec<u32>| vec![v[dim]];
+        Layout {
+            shape: vec![self.shape[dim]],
+            register: nonzero(self.register.iter().map(keep)),
+            lane: self.lane.iter().map(keep).collect(),
+            warp: self.warp.iter().map(keep).collect(),
+            repeat: vec![self.repeat[dim]],
+        }
+    }
+
     /// Of an operand of `shape` whose broadcast has this layout.
     pub fn broadcast_operand(&self, shape: &[u32]) -> Layout {
         let lead = self.shape.len() - shape.len();

@@ -30,11 +30,15 @@ pub struct Access {
     pub contiguous: bool,
 }
 
-/// The view parameter that a load or store goes to, by number.
-pub fn param(body: &RoleBody, view: ValueId) -> Option<u32> {
-    match body.defining_op(view).map(|id| &body.ops[id].kind) {
-        Some(OpKind::Tile(tile::OpKind::Param(index))) => Some(*index),
-        _ => None,
+/// The view parameter that a load or store goes to, by number, with whatever elements it is seen.
+pub fn param(body: &RoleBody, mut view: ValueId) -> Option<u32> {
+    loop {
+        let op = &body.ops[body.defining_op(view)?];
+        match op.kind {
+            OpKind::Tile(tile::OpKind::Param(index)) => return Some(index),
+            OpKind::Tile(tile::OpKind::ViewBitcast) => view = op.operands[0],
+            _ => return None,
+        }
     }
 }
 
@@ -45,8 +49,9 @@ pub fn of(
     known: &Divisibility,
     op: &Op<OpKind>,
 ) -> Option<Access> {
-    let indices = match &op.kind {
-        OpKind::Load { indices, .. } | OpKind::Store { indices, .. } => indices,
+    let (indices, stores) = match &op.kind {
+        OpKind::Load { indices, .. } => (indices, false),
+        OpKind::Store { indices, .. } | OpKind::Atomic { indices, .. } => (indices, true),
         _ => return None,
     };
     let bits = body.ty(op.operands[0]).ty.elem().bits();
@@ -62,23 +67,45 @@ pub fn of(
         return Some(narrow);
     };
     let last = match indices.last() {
+        Some(Index::Gather { .. }) | None => return Some(narrow),
         Some(last) if last.extent().is_some() && !view.strided => *last,
         _ => return Some(narrow),
     };
+    if let OpKind::Atomic { .. } = op.kind {
+        return Some(Access {
+            contiguous: true,
+            ..narrow
+        });
+    }
     let aligned = alignment(header, index, view);
-    let extent = view.extents.last().map_or(0, |e| known.formula(e));
+    // Of elements that the view is seen with.
+    let rescale = |twos: u32| match twos {
+        0 => 0,
+        _ => (twos + view.dtype.bits().trailing_zeros()).saturating_sub(bits.trailing_zeros()),
+    };
+    let extent = view
+        .extents
+        .last()
+        .map_or(0, |e| rescale(known.formula(e)).min(31));
     // The operands of the last index are the last before the pad or the value.
     let operands = &op.operands[1..op.operands.len() - 1];
-    let bounds = match last {
-        Index::Range { len, .. } => {
-            let own = &operands[operands.len() - last.operands()..];
-            own.iter()
-                .map(|&v| known.twos(v))
-                .fold(extent.min(len.trailing_zeros()), u32::min)
-        }
+    let inside = match last {
+        Index::Range { len, .. } => operands[operands.len() - last.operands()..]
+            .iter()
+            .map(|&v| known.twos(v))
+            .fold(len.trailing_zeros(), u32::min),
         Index::Whole { len } => len.trailing_zeros(),
         Index::Scalar | Index::Gather { .. } => 0,
     };
+    let mut bounds = match last {
+        Index::Range { .. } => extent.min(inside),
+        _ => inside,
+    };
+    // Rows of packed elements begin at bytes, and what fills up a row's last one is nobody's.
+    let byte = 8u32.div_ceil(bits).trailing_zeros();
+    if stores && inside >= byte {
+        bounds = bounds.max(byte);
+    }
     let bytes = WIDEST.min(1 << aligned.min(31));
     let by_alignment = (bytes * 8 / bits).max(1);
     Some(Access {

@@ -114,6 +114,14 @@ impl Uses {
                 | OpKind::Reduce {
                     scratch: Some(buffer),
                     ..
+                }
+                | OpKind::Atomic {
+                    scratch: Some(buffer),
+                    ..
+                }
+                | OpKind::Arrive {
+                    scratch: Some(buffer),
+                    ..
                 } => self.scratch.push(User {
                     buffer,
                     span: op.span,

@@ -13,6 +13,7 @@ use std::{
     sync::Arc,
 };
 
+use cranelift_entity::PrimaryMap;
 use tesserine_set::DType;
 
 use super::{
@@ -23,11 +24,11 @@ use crate::{
     diagnostics::{Diagnostic, Diagnostics, codes},
     ir::{
         OpId, RegionId, ValueId,
-        role::{Buffer, Kernel, OpKind, RoleBody, Strategy, Type},
+        role::{Buffer, Channel, ChannelId, Kernel, OpKind, RoleBody, Strategy, Type, index_tiles},
         tile,
     },
     layout::{
-        Layout, blocked_by, convert_sources,
+        Layout, blocked_by, convert_sources, copy_layout,
         fragments::{self, Side, is_mma_result},
         result_layout,
         scratch::{ConvertBuffer, ReduceBuffer},
@@ -47,7 +48,13 @@ const DEAR: f64 = 1.5;
 pub fn run(kernel: &mut Kernel, target: Target) -> Result<(), Diagnostics> {
     let mut buffers = std::mem::take(&mut kernel.buffers);
     for role in &mut kernel.roles {
-        let plan = Plan::of(&kernel.header, &role.body, role.warps, target)?;
+        let plan = Plan::of(
+            &kernel.header,
+            &role.body,
+            &kernel.channels,
+            role.warps,
+            target,
+        )?;
         let mut emit = Emit {
             from: &role.body,
             plan: &plan,
@@ -127,6 +134,8 @@ struct Edge {
     kind: OpKind,
     operand: usize,
     result: usize,
+    /// Of an index tile: the dimension of the accessed tile that it indexes.
+    dim: usize,
     depth: f64,
 }
 
@@ -146,6 +155,9 @@ impl Edge {
     fn backward(&self, result: &Layout, shape: &[u32]) -> Option<Layout> {
         match &self.kind {
             OpKind::Tile(tile::OpKind::Broadcast) => Some(result.broadcast_operand(shape)),
+            OpKind::Load { .. } | OpKind::Store { .. } | OpKind::Atomic { .. } => {
+                Some(result.projected(self.dim))
+            }
             OpKind::Tile(tile::OpKind::Permute(perm)) => {
                 let mut inverse = vec![0; perm.len()];
                 for (i, &p) in perm.iter().enumerate() {
@@ -167,6 +179,9 @@ impl Edge {
         match &self.kind {
             OpKind::Tile(tile::OpKind::Broadcast) => {
                 is_free(operand, &result.broadcast_operand(&operand.shape))
+            }
+            OpKind::Load { .. } | OpKind::Store { .. } | OpKind::Atomic { .. } => {
+                is_free(operand, &result.projected(self.dim))
             }
             _ => self
                 .forward(operand, &result.shape)
@@ -205,6 +220,7 @@ impl Groups {
 
 struct Planner<'a> {
     body: &'a RoleBody,
+    channels: &'a PrimaryMap<ChannelId, Channel>,
     warps: u32,
     target: Target,
     groups: Vec<Group>,
@@ -217,6 +233,7 @@ impl Plan {
     fn of(
         header: &crate::ir::Header,
         body: &RoleBody,
+        channels: &PrimaryMap<ChannelId, Channel>,
         warps: u32,
         target: Target,
     ) -> Result<Plan, Diagnostics> {
@@ -228,7 +245,7 @@ impl Plan {
                 accesses.insert(id, access);
             }
         }
-        let mut planner = Planner::new(body, warps, target, &order, &accesses);
+        let mut planner = Planner::new(body, channels, warps, target, &order, &accesses);
         planner.choose();
         planner.plan(&order, &accesses)
     }
@@ -295,6 +312,7 @@ fn carried(body: &RoleBody, id: OpId) -> Vec<(ValueId, Vec<ValueId>)> {
 impl<'a> Planner<'a> {
     fn new(
         body: &'a RoleBody,
+        channels: &'a PrimaryMap<ChannelId, Channel>,
         warps: u32,
         target: Target,
         order: &[(OpId, i32)],
@@ -310,6 +328,10 @@ impl<'a> Planner<'a> {
                     vec![(op.results[0], op.operands.clone())]
                 }
                 OpKind::Dot { .. } => vec![(op.results[0], vec![op.operands[2]])],
+                OpKind::Atomic { indices, .. } => {
+                    let first = 1 + indices.iter().map(|i| i.operands()).sum::<usize>();
+                    vec![(op.results[0], op.operands[first..].to_vec())]
+                }
                 _ => carried(body, id),
             };
             for (result, values) in tied {
@@ -322,6 +344,7 @@ impl<'a> Planner<'a> {
         }
         let mut planner = Planner {
             body,
+            channels,
             warps,
             target,
             groups: Vec::new(),
@@ -367,10 +390,28 @@ impl<'a> Planner<'a> {
         let op = &self.body.ops[id];
         let group = |v: Option<&ValueId>| v.and_then(|v| self.of.get(v)).copied();
         match &op.kind {
-            OpKind::Load { .. } | OpKind::Store { .. } => {
+            OpKind::Load { indices, .. }
+            | OpKind::Store { indices, .. }
+            | OpKind::Atomic { indices, .. } => {
                 let value = op.results.first().or(op.operands.last());
-                if let (Some(g), Some(access)) = (group(value), accesses.get(&id)) {
+                let accessed = group(value);
+                if let (Some(g), Some(access)) = (accessed, accesses.get(&id)) {
                     self.groups[g].anchors.push((access.clone(), depth));
+                }
+                let Some(result) = accessed else { return };
+                let tiles: Vec<(usize, usize)> = index_tiles(indices)
+                    .into_iter()
+                    .filter_map(|(i, dim)| Some((group(op.operands.get(i))?, dim)))
+                    .collect();
+                for (operand, dim) in tiles {
+                    self.connect(Edge {
+                        op: id,
+                        kind: op.kind.clone(),
+                        operand,
+                        result,
+                        dim,
+                        depth,
+                    });
                 }
             }
             OpKind::Dot { strategy } => {
@@ -406,20 +447,25 @@ impl<'a> Planner<'a> {
                     self.groups[g].reduces.push((*axis, depth));
                 }
                 if let (Some(operand), Some(result)) = (operand, group(op.results.first())) {
-                    let edge = self.edges.len();
-                    self.groups[operand].edges.push(edge);
-                    self.groups[result].edges.push(edge);
-                    self.edges.push(Edge {
+                    self.connect(Edge {
                         op: id,
                         kind: op.kind.clone(),
                         operand,
                         result,
+                        dim: 0,
                         depth,
                     });
                 }
             }
             _ => {}
         }
+    }
+
+    fn connect(&mut self, edge: Edge) {
+        let number = self.edges.len();
+        self.groups[edge.operand].edges.push(number);
+        self.groups[edge.result].edges.push(number);
+        self.edges.push(edge);
     }
 
     /// Gives every group its layout.
@@ -601,20 +647,48 @@ impl<'a> Planner<'a> {
                             .for_each(|i| want(i, layout.clone()));
                     }
                 }
-                OpKind::Load { .. } => {
+                OpKind::Load { indices, .. } => {
                     if let (Some(layout), Some(access)) = (of(op.results[0]), accesses.get(&id)) {
                         plan.widths.insert(id, access.width_in(&layout));
+                        for (i, dim) in index_tiles(indices) {
+                            want(i, Arc::new(layout.projected(dim)));
+                        }
                     }
                 }
-                OpKind::Store { .. } => {
+                OpKind::Atomic { indices, .. } => {
+                    if let Some(layout) = of(op.results[0]) {
+                        let first = 1 + indices.iter().map(|i| i.operands()).sum::<usize>();
+                        (first..op.operands.len()).for_each(|i| want(i, layout.clone()));
+                        for (i, dim) in index_tiles(indices) {
+                            want(i, Arc::new(layout.projected(dim)));
+                        }
+                    }
+                }
+                OpKind::CopyAsync {
+                    channel,
+                    tile,
+                    indices,
+                    width,
+                } => {
+                    let shape = self.channels[*channel].tiles[*tile as usize].shape;
+                    let layout = copy_layout(shape, *width, self.warps);
+                    for (i, dim) in index_tiles(indices) {
+                        want(i, Arc::new(layout.projected(dim)));
+                    }
+                }
+                OpKind::Store { indices, .. } => {
                     let last = op.operands.len() - 1;
                     let value = op.operands[last];
                     if let (true, Some(access)) = (is_tile(self.body, value), accesses.get(&id)) {
                         let elem = self.body.ty(value).ty.elem();
                         let layout = of(value)
                             .filter(|own| !self.is_dear(own, access, elem))
+                            .filter(|own| access.bits * access.width_in(own) >= 8)
                             .unwrap_or_else(|| Arc::new(self.for_store(shape(value), access)));
                         let width = access.width_in(&layout);
+                        for (i, dim) in index_tiles(indices) {
+                            want(i, Arc::new(layout.projected(dim)));
+                        }
                         want(last, layout);
                         plan.widths.insert(id, width);
                     }
@@ -759,7 +833,8 @@ impl<'a> Planner<'a> {
         let order: Vec<usize> = (0..shape.len()).rev().collect();
         let mut best: Option<(f64, Layout)> = None;
         let mut vec = access.width;
-        while vec > 0 {
+        let least = 8u32.div_ceil(access.bits).min(vec);
+        while vec >= least {
             let layout = blocked_by(shape, &order, &order, vec, self.warps);
             let cost = access.cost(&layout);
             if best.as_ref().is_none_or(|(least, _)| cost < *least) {
@@ -940,6 +1015,30 @@ impl Emit<'_> {
         match &mut kind {
             OpKind::Load { width, .. } | OpKind::Store { width, .. } => {
                 *width = self.plan.widths.get(&id).copied().unwrap_or(1);
+            }
+            OpKind::Atomic { scratch, .. } => {
+                let result = op.results[0];
+                let used = self.from.ops.values().any(|o| o.operands.contains(&result));
+                let ty = &self.from.ty(result).ty;
+                let bytes = match self.plan.defined(result) {
+                    Some(l) if l.replicated_lanes() == 0 && l.replicated_warps() == 0 => 0,
+                    Some(layout) => ConvertBuffer::new(layout, layout, ty.elem()).bytes,
+                    None => 16,
+                };
+                if used && bytes > 0 {
+                    *scratch = Some(self.buffers.push(Buffer {
+                        bytes,
+                        align: 16,
+                        offset: None,
+                    }));
+                }
+            }
+            OpKind::Arrive { scratch, .. } => {
+                *scratch = Some(self.buffers.push(Buffer {
+                    bytes: 16,
+                    align: 16,
+                    offset: None,
+                }));
             }
             OpKind::Reduce {
                 op: how,

@@ -117,6 +117,15 @@ fn copy(
                 cache,
                 width: 1,
             },
+            tile::OpKind::Atomic { op, indices } => role::OpKind::Atomic {
+                op,
+                indices,
+                scratch: None,
+            },
+            tile::OpKind::Arrive { indices } => role::OpKind::Arrive {
+                indices,
+                scratch: None,
+            },
             tile::OpKind::Reduce { op, axis } => role::OpKind::Reduce {
                 op,
                 axis,

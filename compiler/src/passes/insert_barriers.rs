@@ -8,6 +8,7 @@
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use cranelift_entity::PrimaryMap;
+use tesserine_set::DType;
 
 use super::{access, divisibility::Divisibility};
 use crate::{
@@ -70,6 +71,7 @@ fn insert(body: &mut RoleBody, region: RegionId, before: &HashSet<OpId>) {
 #[derive(Clone, PartialEq)]
 struct Touch {
     param: Option<u32>,
+    elem: DType,
     stores: bool,
     indices: Vec<Index>,
     operands: Vec<ValueId>,
@@ -149,10 +151,32 @@ impl Walk<'_> {
                 let touch = self.touch(id, indices, layout, true);
                 self.add(id, touch, &mut pending);
             }
+            OpKind::Atomic {
+                indices, scratch, ..
+            } => {
+                let layout = self.body.ty(op.results[0]).layout.clone();
+                let touch = self.touch(id, indices, layout, true);
+                self.add(id, touch, &mut pending);
+                if let Some(buffer) = scratch {
+                    let bytes = (self.buffers)(*buffer);
+                    if pending.is_busy(&bytes, None) {
+                        self.before.insert(id);
+                    }
+                    // Its barrier stands between what it does in memory and all that follows.
+                    return Pending {
+                        touches: Vec::new(),
+                        reads: vec![(bytes, None)],
+                    };
+                }
+            }
             OpKind::Convert {
                 scratch: Some(buffer),
             }
             | OpKind::Reduce {
+                scratch: Some(buffer),
+                ..
+            }
+            | OpKind::Arrive {
                 scratch: Some(buffer),
                 ..
             } => {
@@ -225,9 +249,14 @@ impl Walk<'_> {
         let operands = &self.body.ops[id].operands;
         Touch {
             param: access::param(self.body, operands[0]),
+            elem: self.body.ty(operands[0]).ty.elem(),
             stores,
             indices: indices.to_vec(),
-            operands: operands[1..operands.len() - 1].to_vec(),
+            operands: operands[1..]
+                .iter()
+                .take(indices.iter().map(|i| i.operands()).sum())
+                .copied()
+                .collect(),
             layout,
             earlier: Vec::new(),
         }
@@ -248,7 +277,7 @@ impl Walk<'_> {
         if earlier.param != later.param || !(earlier.stores || later.stores) {
             return false;
         }
-        if earlier.indices != later.indices {
+        if earlier.indices != later.indices || earlier.elem != later.elem {
             return true;
         }
         let mut at = 0;
@@ -268,6 +297,14 @@ impl Walk<'_> {
                 let tiled = |v| len.is_power_of_two() && self.known.twos(v) >= len.trailing_zeros();
                 varies |= a == b && moved;
                 same_places &= (a == b && !moved) || (tiled(a) && tiled(b));
+            }
+            if let Index::Gather { .. } = index {
+                let (a, b) = (
+                    earlier.operands[operands.start],
+                    later.operands[operands.start],
+                );
+                let moved = earlier.earlier.iter().any(|&r| self.inside(b, r));
+                same_places &= a == b && !moved;
             }
         }
         if varies && earlier.operands == later.operands && self.disjoint(earlier) {

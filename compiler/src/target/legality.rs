@@ -43,6 +43,8 @@ pub enum Instruction {
     CpAsync,
     /// Eviction priorities of the first-level cache on loads and stores.
     EvictionPriority,
+    /// Atomic operations of the device's scope, and its fences.
+    Atomic,
     /// Blocks of a cluster meet, and read each other's shared memory.
     Cluster,
 }
@@ -63,6 +65,7 @@ static TABLE: &[Row] = &[
     //                                                                                      75 80 86 89|90a|100a 103a 110a|120a 121a
     Row { instruction: Instruction::Barrier,          spelling: "barrier.sync.aligned",          targets: "YYYYYYYYYY", ptx: (6, 0) },
     Row { instruction: Instruction::Shuffle,          spelling: "shfl.sync.bfly",                targets: "YYYYYYYYYY", ptx: (6, 0) },
+    Row { instruction: Instruction::Atomic,           spelling: "atom.relaxed.gpu",              targets: "YYYYYYYYYY", ptx: (6, 0) },
     Row { instruction: Instruction::Exp2,             spelling: "ex2.approx.f32",                targets: "YYYYYYYYYY", ptx: (1, 4) },
     Row { instruction: Instruction::Log2,             spelling: "lg2.approx.f32",                targets: "YYYYYYYYYY", ptx: (1, 4) },
     Row { instruction: Instruction::Rsqrt,            spelling: "rsqrt.approx.f32",              targets: "YYYYYYYYYY", ptx: (1, 4) },

@@ -1,6 +1,6 @@
 //! Asynchronous copies from views to the slots of channels.
 //!
-//! Neighbouring lanes copy neighbouring chunks of a row, as [`blocked`] lays them out. What lies outside the view is
+//! Neighbouring lanes copy neighbouring chunks of a row, as [`copy_layout`] lays them out. What lies outside the view is
 //! filled with zeros by copying no bytes of it.
 
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
         role::{ChannelId, OpKind},
         tile::Index,
     },
-    layout::blocked,
+    layout::copy_layout,
     target::legality::Instruction,
 };
 
@@ -35,11 +35,11 @@ impl Lower<'_> {
         };
         let shape = self.kernel.channels[channel].tiles[tile as usize].shape;
         let warps = self.threads / crate::target::Target::WARP;
-        let layout = blocked(&shape, &[1, 0], width, warps);
+        let layout = copy_layout(shape, width, warps);
         let live = self.scalar(*live);
-        let (mut plan, _) = self.plan(*view, indices, starts, Some(&layout), live)?;
+        let mut plan = self.plan(*view, indices, starts, Some(&layout), live)?;
         let mut shared = self.shared_plan(channel, tile, *slot, &layout);
-        let bytes = width * plan.element;
+        let bytes = width * plan.bits / 8;
         let owner = self.owner(Some(&layout));
         let mut seen = Vec::new();
         for first in (0..layout.registers()).step_by(width as usize) {

@@ -117,3 +117,20 @@ pub struct Buffer {
     /// From the start of the block's dynamic shared memory.
     pub offset: Option<u32>,
 }
+
+/// The index tiles among the operands of an access, each with the dimension of the accessed tile that it indexes.
+pub fn index_tiles(indices: &[tile::Index]) -> Vec<(usize, usize)> {
+    let (mut operand, mut next, mut gathered) = (1, 0, 0);
+    let mut found = Vec::new();
+    for index in indices {
+        if let tile::Index::Gather { joined, .. } = *index {
+            if !joined {
+                gathered = next;
+            }
+            found.push((operand, gathered));
+        }
+        operand += index.operands();
+        next += usize::from(index.extent().is_some());
+    }
+    found
+}

@@ -6,10 +6,11 @@ use crate::{ir::tile, layout::fragments::MmaShape};
 /// What an operation does, with its attributes. Operands and results are as in tile IR where nothing is said.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OpKind {
-    /// All of tile IR but `load`, `store`, `reduce` and `dot`.
+    /// All of tile IR but `load`, `store`, `atomic`, `arrive`, `reduce` and `dot`.
     Tile(tile::OpKind),
     /// As in tile IR. `width` neighbouring elements along the last dimension are fetched by one access: they lie in
-    /// `width` consecutive registers, and alignment is proven.
+    /// `width` consecutive registers, and alignment is proven. Index tiles lie as the result does along the dimension that
+    /// they index.
     Load {
         indices: Vec<tile::Index>,
         cache: tile::Cache,
@@ -20,6 +21,19 @@ pub enum OpKind {
         indices: Vec<tile::Index>,
         cache: tile::Cache,
         width: u32,
+    },
+    /// As in tile IR, by one thread an element. Where the old values are used, `scratch` passes them to the threads that hold
+    /// replicas; it owns the barriers that this needs, before and after.
+    Atomic {
+        op: tile::AtomicOp,
+        indices: Vec<tile::Index>,
+        scratch: Option<BufferId>,
+    },
+    /// As in tile IR: all threads meet, one counts, and `scratch` passes on whether this block is the last. It owns the
+    /// barriers that this needs.
+    Arrive {
+        indices: Vec<tile::Index>,
+        scratch: Option<BufferId>,
     },
     /// As in tile IR: within threads, then by shuffles over lanes, then through `scratch` over warps. It owns the
     /// barriers that `scratch` needs, before and after its use.

@@ -9,7 +9,7 @@ use crate::{
     ir::{
         ValueId,
         text::{ParseError, Parser},
-        tile::{self, parse_access_path, parse_cache, parse_reduce, parse_tile_op},
+        tile::{self, parse_access_path, parse_atomic, parse_cache, parse_reduce, parse_tile_op},
     },
     layout::{fragments::MmaShape, swizzle::SharedLayout},
 };
@@ -181,6 +181,26 @@ pub(super) fn parse_op(p: &mut Parser<'_>) -> Result<(OpKind, Vec<ValueId>), Par
                 width,
             };
             Ok((kind, operands))
+        }
+        "atomic" => {
+            let op = parse_atomic(p)?;
+            let scratch = parse_scratch(p)?;
+            let (mut operands, indices) = parse_access_path(p)?;
+            p.expect("=")?;
+            operands.extend(p.operands()?);
+            let kind = OpKind::Atomic {
+                op,
+                indices,
+                scratch,
+            };
+            Ok((kind, operands))
+        }
+        "arrive" => {
+            let scratch = parse_scratch(p)?;
+            let (mut operands, indices) = parse_access_path(p)?;
+            p.expect_word("of")?;
+            operands.push(p.value()?);
+            Ok((OpKind::Arrive { indices, scratch }, operands))
         }
         "reduce" => {
             let (op, axis) = parse_reduce(p)?;

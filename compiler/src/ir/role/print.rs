@@ -59,6 +59,25 @@ impl Dialect for OpKind {
                 access_rest(out, "=", operands.get(used..), *cache);
                 width(out, *w);
             }
+            OpKind::Atomic {
+                op,
+                indices,
+                scratch: buffer,
+            } => {
+                write!(out, "atomic {}", op.name());
+                scratch(out, *buffer);
+                let used = access_path(out, operands, indices);
+                access_rest(out, "=", operands.get(used..), Cache::Normal);
+            }
+            OpKind::Arrive {
+                indices,
+                scratch: buffer,
+            } => {
+                out.write("arrive");
+                scratch(out, *buffer);
+                let used = access_path(out, operands, indices);
+                access_rest(out, "of", operands.get(used..), Cache::Normal);
+            }
             OpKind::Reduce {
                 op,
                 axis,

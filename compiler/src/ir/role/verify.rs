@@ -12,6 +12,7 @@
 //! - `width` is a power of two, at most 16 bytes, of a multiple of 8 bits, and the tile's last dimension is the view's;
 //! - a buffer's alignment is a power of two; with an offset it is aligned and ends within `shared_bytes`;
 //! - a channel's tiles lie one behind another in its slots, aligned, and its slots fit its buffer, aligned too;
+//! - index tiles lie as the tile that is accessed does along the dimension that they index;
 //! - operations on channels name one and a tile of it, whose shape theirs fits; slots are `i64`, `live` is `bool`; what
 //!   is copied asynchronously comes from a view's slice of two extents with its last dimension, 4, 8 or 16 bytes at once,
 //!   to a channel filled so; what is written, to one filled from registers;
@@ -23,7 +24,10 @@ use cranelift_entity::EntityRef;
 
 use tesserine_set::DType;
 
-use super::{BufferId, Channel, ChannelId, Fill, Kernel, OpKind, Role, SharedTile, Strategy, Type};
+use super::{
+    BufferId, Channel, ChannelId, Fill, Kernel, OpKind, Role, RoleBody, SharedTile, Strategy, Type,
+    index_tiles,
+};
 use crate::{
     ir::{
         Op, ValueId,
@@ -115,6 +119,13 @@ impl Verifiable for OpKind {
                 cache: *cache,
                 scatter: false,
             },
+            OpKind::Atomic { op, indices, .. } => tile::OpKind::Atomic {
+                op: *op,
+                indices: indices.clone(),
+            },
+            OpKind::Arrive { indices, .. } => tile::OpKind::Arrive {
+                indices: indices.clone(),
+            },
             OpKind::Reduce { op, axis, .. } => tile::OpKind::Reduce {
                 op: *op,
                 axis: *axis,
@@ -167,6 +178,8 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
         OpKind::Tile(kind) => match kind {
             tile::OpKind::Load { .. }
             | tile::OpKind::Store { .. }
+            | tile::OpKind::Atomic { .. }
+            | tile::OpKind::Arrive { .. }
             | tile::OpKind::Dot
             | tile::OpKind::Reduce { .. } => {
                 return Err("has a form of its own at this level".into());
@@ -216,11 +229,30 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
         OpKind::Load { indices, width, .. } => {
             let view = &body.ty(op.operands[0]).ty;
             access_width(view, indices, *width)?;
+            let layout = body.ty(op.results[0]).layout.as_deref();
+            index_layouts(body, op, indices, layout)?;
         }
         OpKind::Store { indices, width, .. } => {
             let view = &body.ty(op.operands[0]).ty;
             access_width(view, indices, *width)?;
+            let value = op.operands[op.operands.len() - 1];
+            index_layouts(body, op, indices, body.ty(value).layout.as_deref())?;
         }
+        OpKind::Atomic {
+            indices, scratch, ..
+        } => {
+            buffer(*scratch)?;
+            let layout = body.ty(op.results[0]).layout.as_deref();
+            let first = 1 + indices.iter().map(|i| i.operands()).sum::<usize>();
+            ensure!(
+                op.operands[first..]
+                    .iter()
+                    .all(|&v| body.ty(v).layout.as_deref() == layout),
+                "operands and result of `atomic` differ in layout"
+            );
+            index_layouts(body, op, indices, layout)?;
+        }
+        OpKind::Arrive { scratch, .. } => buffer(*scratch)?,
         OpKind::Reduce { scratch, .. } => buffer(*scratch)?,
         OpKind::Convert { scratch } => {
             buffer(*scratch)?;
@@ -284,8 +316,20 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
                     && tile.shape[1].is_multiple_of(*width),
                 "a copy of {bytes} bytes at once"
             );
-            for &value in &op.operands[1..=starts] {
-                is_scalar(&body.ty(value).ty, DType::I64)?;
+            let mut at = 1;
+            for index in indices {
+                for &value in &op.operands[at..at + index.operands()] {
+                    match index {
+                        Index::Gather { .. } => ensure!(
+                            body.ty(value).ty.shape().len() == 1
+                                && matches!(body.ty(value).ty.elem(), DType::I32 | DType::I64),
+                            "{} is no index tile",
+                            body.ty(value).ty
+                        ),
+                        _ => is_scalar(&body.ty(value).ty, DType::I64)?,
+                    }
+                }
+                at += index.operands();
             }
             is_scalar(&body.ty(op.operands[starts + 1]).ty, DType::I64)?;
             is_scalar(&body.ty(op.operands[starts + 2]).ty, DType::Bool)?;
@@ -474,6 +518,23 @@ fn layout_fits(layout: &Layout, shape: &[u32], warps: u32) -> Finding {
             u64::from(block[d]) * u64::from(layout.repeat[d]) >= u64::from(shape[d]),
             "a layout's blocks of {block:?}, repeated {:?}, do not cover {shape:?}",
             layout.repeat
+        );
+    }
+    Ok(())
+}
+
+/// Whether the index tiles of an access lie as the tile that it moves does along their dimension.
+fn index_layouts(
+    body: &RoleBody,
+    op: &Op<OpKind>,
+    indices: &[Index],
+    layout: Option<&Layout>,
+) -> Finding {
+    let Some(layout) = layout else { return Ok(()) };
+    for (operand, dim) in index_tiles(indices) {
+        ensure!(
+            body.ty(op.operands[operand]).layout.as_deref() == Some(&layout.projected(dim)),
+            "an index tile does not lie as what it indexes"
         );
     }
     Ok(())

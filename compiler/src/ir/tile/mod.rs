@@ -13,7 +13,9 @@ mod verify;
 pub use build::*;
 pub use ops::*;
 pub use parse::parse;
-pub(in crate::ir) use parse::{parse_access_path, parse_cache, parse_reduce, parse_tile_op};
+pub(in crate::ir) use parse::{
+    parse_access_path, parse_atomic, parse_cache, parse_reduce, parse_tile_op,
+};
 pub(in crate::ir) use print::{access_path, access_rest, reduce_attributes};
 pub use types::*;
 pub(in crate::ir) use verify::typing;

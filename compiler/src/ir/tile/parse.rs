@@ -179,7 +179,7 @@ pub(in crate::ir) fn parse_tile_op(
             return Ok((kind, operands));
         }
         "atomic" => {
-            let op = named(p, "an atomic operation", &AtomicOp::ALL, AtomicOp::name)?;
+            let op = parse_atomic(p)?;
             let (mut operands, indices) = parse_access_path(p)?;
             p.expect("=")?;
             operands.extend(p.operands()?);
@@ -277,4 +277,9 @@ impl Type {
         }
         Ok(Type::Scalar(p.dtype()?))
     }
+}
+
+/// The name of an atomic operation.
+pub(in crate::ir) fn parse_atomic(p: &mut Parser<'_>) -> Result<AtomicOp, ParseError> {
+    named(p, "an atomic operation", &AtomicOp::ALL, AtomicOp::name)
 }
