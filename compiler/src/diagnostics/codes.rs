@@ -80,6 +80,7 @@ codes! {
     E0401: "a store that could race",
     E0402: "a read that could race",
     E0403: "a fact that cannot be stated",
+    E0410: "an exchange within a cluster that a block may miss",
     E0501: "a name that is no instance",
     E0502: "a kernel that is not there",
     E0503: "a parameter that a kernel cannot take",

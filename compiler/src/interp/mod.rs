@@ -7,6 +7,7 @@
 //! Invariants: blocks run one after another in row-major order of the grid, so that a run is deterministic; no argument,
 //! however wrong, makes it panic, if the kernel passes the verifier; tensors come back to the caller in every case.
 
+mod cluster;
 mod elementwise;
 pub mod floats;
 mod immediate;
@@ -178,6 +179,10 @@ pub enum InterpError {
 pub enum FaultKind {
     #[error("an integer is divided by zero")]
     DivisionByZero,
+    #[error(
+        "the blocks of a cluster go different ways around an operation that all of them must reach"
+    )]
+    Apart,
     #[error("{}", if .0.is_empty() { "an assertion does not hold" } else { .0 })]
     Assertion(String),
     #[error("a loop has step {0}, and a step must be positive")]
@@ -200,6 +205,7 @@ pub enum FaultKind {
 /// A fault in terms of the machine: parameters and elements by number.
 #[derive(Clone, Debug)]
 enum Fault {
+    Apart,
     DivisionByZero,
     Assert(String),
     Step(i64),
@@ -237,6 +243,7 @@ impl InterpError {
                 let code = match kind {
                     FaultKind::Assertion(_) => codes::E0801,
                     FaultKind::DivisionByZero | FaultKind::Step(_) => codes::E0802,
+                    FaultKind::Apart => codes::E0410,
                     FaultKind::Race { .. } => codes::E0805,
                     FaultKind::NotYet(_) => codes::E0010,
                     FaultKind::Absent { .. } => codes::E0806,
@@ -447,21 +454,23 @@ fn run_listed(
     }
 
     let mut machine = Machine::new(kernel, &dims, memories, scalars, limits);
-    let mut at = vec![0i64; extents.len()];
     let mut stop = None;
-    for block in 0..blocks {
-        if let Err(found) = machine.block(block, &at) {
-            stop = Some(found);
-            break;
-        }
-        for d in (0..at.len()).rev() {
-            at[d] += 1;
-            if at[d] < extents[d] {
+    if blocks > 0 {
+        // Clusters in row-major order of their places in the grid, the blocks of one together.
+        let inner: Vec<bool> = header.axes.iter().map(|a| a.cluster).collect();
+        let number = |at: &[i64]| at.iter().zip(&extents).fold(0, |n, (i, e)| n * e + i) as u32;
+        for place in points(&extents, |d| !inner[d]) {
+            let ranks = points(&extents, |d| inner[d]).map(|rank| {
+                let at: Vec<i64> = place.iter().zip(&rank).map(|(p, r)| p + r).collect();
+                (number(&at), at)
+            });
+            if let Err(found) = machine.cluster(&ranks.collect::<Vec<_>>()) {
+                stop = Some(found);
                 break;
             }
-            at[d] = 0;
         }
     }
+    let at = std::mem::take(&mut machine.indices);
 
     let mut unwritten = Vec::new();
     let memories = std::mem::take(&mut machine.memories);
@@ -477,6 +486,7 @@ fn run_listed(
             let kind = match fault {
                 Fault::NotYet(what) => FaultKind::NotYet(what),
                 Fault::DivisionByZero => FaultKind::DivisionByZero,
+                Fault::Apart => FaultKind::Apart,
                 Fault::Assert(message) => FaultKind::Assertion(message),
                 Fault::Step(step) => FaultKind::Step(step),
                 Fault::Race(p, element) => FaultKind::Race {
@@ -504,6 +514,28 @@ fn run_listed(
             unwritten,
         }),
     }
+}
+
+/// The points of a grid, row-major over the axes that `walked` names; the others stay at 0. No extent is 0.
+fn points(extents: &[i64], walked: impl Fn(usize) -> bool) -> impl Iterator<Item = Vec<i64>> {
+    let extents: Vec<i64> = (0..extents.len())
+        .map(|d| if walked(d) { extents[d] } else { 1 })
+        .collect();
+    let mut next = Some(vec![0; extents.len()]);
+    std::iter::from_fn(move || {
+        let point = next.clone()?;
+        let mut at = point.clone();
+        next = None;
+        for d in (0..at.len()).rev() {
+            at[d] += 1;
+            if at[d] < extents[d] {
+                next = Some(at);
+                break;
+            }
+            at[d] = 0;
+        }
+        Some(point)
+    })
 }
 
 /// The elements of an output that nobody stored.

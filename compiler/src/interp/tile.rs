@@ -2,26 +2,28 @@
 
 use std::rc::Rc;
 
-use cranelift_entity::SecondaryMap;
+use cranelift_entity::{EntitySet, SecondaryMap};
 use tesserine_set::DType;
 
 use super::{
-    Fault, Limits, elementwise,
+    Fault, Limits,
+    cluster::{self, Resident, exchanges},
+    elementwise,
     floats::wrap,
     memory::{Memory, Window},
     value::{Data, Value, row_major},
 };
 use crate::{
     ir::{
-        Op, RegionId, ValueId,
-        tile::{Constant, Index, Kernel, OpKind, TileBody, Type},
+        Op, OpId, RegionId, ValueId,
+        tile::{ClusterOp, Constant, Index, Kernel, OpKind, TileBody, Type},
     },
     span::Span,
 };
 
 /// One kernel on one launch's arguments.
 pub(super) struct Machine<'k> {
-    body: &'k TileBody,
+    pub body: &'k TileBody,
     dims: &'k [i64],
     /// By parameter: the memory of a view that was given.
     pub memories: Vec<Option<Memory>>,
@@ -29,8 +31,12 @@ pub(super) struct Machine<'k> {
     scalars: Vec<Option<Rc<Data>>>,
     pub values: SecondaryMap<ValueId, Value>,
     /// The block that runs: its indices, and its number in row-major order.
-    indices: Vec<i64>,
-    block: u32,
+    pub indices: Vec<i64>,
+    pub block: u32,
+    /// The blocks of the cluster that runs, but that the one at hand is in its place here.
+    pub residents: Vec<Resident>,
+    /// Operations that the blocks of a cluster run together.
+    pub exchanges: EntitySet<OpId>,
     limits: Limits,
     /// Of `limits`, what has been used.
     steps: u64,
@@ -66,6 +72,8 @@ impl<'k> Machine<'k> {
             values: SecondaryMap::with_capacity(body.values.len()),
             indices: Vec::new(),
             block: 0,
+            residents: Vec::new(),
+            exchanges: exchanges(body),
             limits,
             steps: 0,
             elements: 0,
@@ -85,28 +93,28 @@ impl<'k> Machine<'k> {
         self.region(self.body.root)
     }
 
-    fn data(&self, value: ValueId) -> &Rc<Data> {
+    pub fn data(&self, value: ValueId) -> &Rc<Data> {
         match &self.values[value] {
             Value::Data(data) => data,
             _ => panic!("{value} is no scalar or tile that has been computed"),
         }
     }
 
-    fn int(&self, value: ValueId) -> i64 {
+    pub fn int(&self, value: ValueId) -> i64 {
         match **self.data(value) {
             Data::Int(ref v) => v[0],
             _ => panic!("{value} is no integer"),
         }
     }
 
-    fn bool(&self, value: ValueId) -> bool {
+    pub fn bool(&self, value: ValueId) -> bool {
         match **self.data(value) {
             Data::Bool(ref v) => v[0],
             _ => panic!("{value} is no bool"),
         }
     }
 
-    fn set(&mut self, value: ValueId, data: Data) {
+    pub fn set(&mut self, value: ValueId, data: Data) {
         self.put(value, Value::Data(Rc::new(data)));
     }
 
@@ -122,7 +130,7 @@ impl<'k> Machine<'k> {
     }
 
     /// Takes the work of an operation, and sees whether there is room for its results.
-    fn take(&mut self, op: &Op<OpKind>) -> Result<(), Fault> {
+    pub fn take(&mut self, op: &Op<OpKind>) -> Result<(), Fault> {
         let body = self.body;
         let elements = |v: ValueId| -> u64 {
             match body.ty(v) {
@@ -154,7 +162,7 @@ impl<'k> Machine<'k> {
     }
 
     /// Copies `from` to `to`, all read before the first is written.
-    fn pass(&mut self, from: &[ValueId], to: &[ValueId]) {
+    pub fn pass(&mut self, from: &[ValueId], to: &[ValueId]) {
         let values: Vec<Value> = from.iter().map(|&v| self.values[v].clone()).collect();
         for (&to, value) in to.iter().zip(values) {
             self.put(to, value);
@@ -162,7 +170,7 @@ impl<'k> Machine<'k> {
     }
 
     /// What the terminator of `region` yields.
-    fn yields(&self, region: RegionId) -> &'k [ValueId] {
+    pub fn yields(&self, region: RegionId) -> &'k [ValueId] {
         let last = self.body.regions[region].ops.last();
         last.map_or(&[], |&op| &self.body.ops[op].operands)
     }
@@ -303,6 +311,13 @@ impl<'k> Machine<'k> {
                 let inner = shape(operands[1]);
                 elementwise::dot(elem(operands[2]), a, b, acc, inner[0] as usize)
             }
+            OpKind::ClusterReduce { op: how, .. } => match how {
+                // A cluster of one block.
+                ClusterOp::Before => {
+                    cluster::combine(*how, elem(operands[0]), self.data(operands[0]).len(), &[])?
+                }
+                _ => (**self.data(operands[0])).clone(),
+            },
             OpKind::Scan { .. }
             | OpKind::Sort { .. }
             | OpKind::TopK { .. }
@@ -311,7 +326,6 @@ impl<'k> Machine<'k> {
             | OpKind::Take { .. }
             | OpKind::Concat { .. }
             | OpKind::Ptx { .. }
-            | OpKind::ClusterReduce { .. }
             | OpKind::ViewBitcast
             | OpKind::Atomic { .. }
             | OpKind::Arrive { .. }

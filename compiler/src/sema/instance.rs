@@ -16,7 +16,7 @@ use super::{
     call::{CArgument, bare, list},
     eval::{Binding, Evaluator, Frame, find_interface},
     modules::{Def, Module, Program, nearest},
-    races,
+    races, uniform,
     value::{Symbol, TypeValue, Value, VariantType, VariantValue, ViewValue},
 };
 use crate::{
@@ -489,7 +489,10 @@ impl<'e, 'a> Maker<'e, 'a> {
             header,
             body: std::mem::take(&mut ev.body),
         };
-        for diagnostic in races::check(&kernel) {
+        for diagnostic in races::check(&kernel)
+            .into_iter()
+            .chain(uniform::check(&kernel))
+        {
             ev.diagnostics.push(diagnostic);
         }
         Ok(Made {

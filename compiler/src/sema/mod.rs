@@ -22,6 +22,7 @@ pub(crate) mod modules;
 pub(crate) mod op;
 mod races;
 mod stmt;
+mod uniform;
 pub(crate) mod value;
 
 pub use check::check;
