@@ -30,10 +30,34 @@ pub enum Error {
         reason: String,
     },
 
-    #[error("`{kernel}` draws its tiles from a counter, which launches do not yet have")]
-    Counter { kernel: String },
+    #[error("`{op}`: {error}")]
+    Op {
+        op: String,
+        error: tesserine_set::OpError,
+    },
+    /// A launch of an op was refused.
+    #[error("in `{op}`: {error}")]
+    Step { op: String, error: Box<Error> },
+    #[error("`{op}` needs {needed} bytes of workspace on these arguments, and {given} are given")]
+    WorkspaceSize { op: String, needed: u64, given: u64 },
+    #[error("the workspace of `{op}` depends on `{name}`, which is not given")]
+    WorkspaceDim { op: String, name: String },
+    #[error(
+        "the workspace belongs to a captured run with other dimensions; `{op}` needs one of its own"
+    )]
+    WorkspaceHeld { op: String },
+    #[error("a workspace begins at a multiple of 256 bytes, and {address:#x} is none")]
+    WorkspaceAddress { address: u64 },
+    #[error("{bytes} bytes of workspace are more than any memory has")]
+    WorkspaceTooLarge { bytes: u64 },
     #[error("{place} has no kernel `{name}`; it has {}", list(available))]
     NoKernel {
+        place: String,
+        name: String,
+        available: Vec<String>,
+    },
+    #[error("{place} has no op `{name}`; it has {}", list(available))]
+    NoOp {
         place: String,
         name: String,
         available: Vec<String>,

@@ -9,7 +9,7 @@ use std::sync::{Arc, RwLock};
 
 use tesserine_set::{
     AbiArg, ArgShape, BindError, Binding, BodyRecord, DType, Fact, Instance, ModuleKind, ParamKind,
-    ScalarValue,
+    ScalarValue, Signature, has_state,
 };
 
 use crate::{
@@ -103,6 +103,16 @@ pub struct Checked {
     pub scalars: Vec<(String, ScalarValue)>,
 }
 
+/// A launch whose arguments have been checked.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    ready: Arc<Ready>,
+    /// Of the body, in `ready`.
+    position: usize,
+    blocks: u32,
+    arguments: Vec<u64>,
+}
+
 /// What a launch queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
@@ -137,22 +147,7 @@ impl Kernel {
     /// Checks arguments as a launch would, without a device.
     pub fn check(&self, args: &Args<'_>) -> Result<Checked, Error> {
         let shapes = self.shapes(args)?;
-        let binding = self.bind(&shapes)?;
-        let signature = &self.instance().signature;
-        let dims = signature
-            .dims
-            .iter()
-            .cloned()
-            .zip(binding.dims.iter().copied());
-        let named = signature
-            .params
-            .iter()
-            .map(|p| p.name.clone())
-            .zip(&binding.values);
-        Ok(Checked {
-            dims: dims.collect(),
-            scalars: named.filter_map(|(n, v)| Some((n, (*v)?))).collect(),
-        })
+        Ok(checked(&self.bind(&shapes)?))
     }
 
     /// The body of `target` that these arguments would run, as an index in `Instance::bodies`; without a device.
@@ -204,24 +199,61 @@ impl Kernel {
         let shapes = self.shapes(args)?;
         let binding = self.bind(&shapes)?;
         let device = stream.device();
-        self.check_places(device, args)?;
+        check_places(self.name(), device, args)?;
+        let queued = self.queued(device, target, &binding)?;
+        self.queue(stream, &queued, None)
+    }
+
+    /// What a launch on bound arguments queues.
+    pub(crate) fn queued(
+        &self,
+        device: &Device,
+        target: Option<&str>,
+        binding: &Binding<'_>,
+    ) -> Result<Queued, Error> {
         let ready = self.ready(device, target)?;
         let bodies = ready.bodies.iter().map(|b| b.body);
-        let chosen = &ready.bodies[self.first_fitting(ready.target, bodies, &binding)?];
+        let position = self.first_fitting(ready.target, bodies, binding)?;
+        let chosen = &ready.bodies[position];
         let record = &self.instance().bodies[chosen.body];
-        let blocks = launched(self.blocks(record, &binding)?, chosen.resident);
-        let mut arguments = [0u64; tesserine_set::MAX_ARGS];
-        let arguments = &mut arguments[..record.abi.len()];
-        for (slot, arg) in arguments.iter_mut().zip(&record.abi) {
-            *slot = self.argument(arg, &binding)?;
+        let blocks = launched(self.blocks(record, binding)?, chosen.resident);
+        let mut arguments = Vec::with_capacity(record.abi.len());
+        for arg in &record.abi {
+            arguments.push(self.argument(arg, binding)?);
         }
-        if blocks > 0 {
+        Ok(Queued {
+            ready,
+            position,
+            blocks,
+            arguments,
+        })
+    }
+
+    /// Queues it. `word`: its word of state, where it is not the stream's.
+    pub(crate) fn queue(
+        &self,
+        stream: &Stream,
+        queued: &Queued,
+        word: Option<u64>,
+    ) -> Result<Launch, Error> {
+        let chosen = &queued.ready.bodies[queued.position];
+        let record = &self.instance().bodies[chosen.body];
+        if queued.blocks > 0 {
+            let mut arguments = [0u64; tesserine_set::MAX_ARGS];
+            let arguments = &mut arguments[..record.abi.len()];
+            arguments.copy_from_slice(&queued.arguments);
+            if let Some(at) = record.abi.iter().position(|a| *a == AbiArg::Counter) {
+                arguments[at] = match word {
+                    Some(word) => word,
+                    None => stream.word()?,
+                };
+            }
             // SAFETY: the manifest says what the entry takes, and the set's hashes say that the two belong together;
             // tensors are described by who owns them, in `TensorRef::from_raw` under a promise.
             unsafe {
                 chosen.function.launch(
                     stream,
-                    blocks,
+                    queued.blocks,
                     record.threads,
                     record.shared_bytes,
                     arguments,
@@ -229,84 +261,27 @@ impl Kernel {
             }
         }
         Ok(Launch {
-            target: ready.target,
+            target: queued.ready.target,
             body: chosen.body,
             code: chosen.code,
-            blocks,
+            blocks: queued.blocks,
         })
     }
 
     /// The arguments in the signature's order.
     fn shapes<'a>(&self, args: &Args<'a>) -> Result<Vec<Option<ArgShape<'a>>>, Error> {
-        let signature = &self.instance().signature;
-        let mut shapes: Vec<Option<ArgShape<'a>>> = vec![None; signature.params.len()];
-        for (name, arg) in &args.list {
-            let Some(index) = signature.param(name) else {
-                return Err(Error::UnknownArgument {
-                    kernel: self.name().to_owned(),
-                    name: (*name).to_owned(),
-                    available: signature.params.iter().map(|p| p.name.clone()).collect(),
-                });
-            };
-            if shapes[index].is_some() {
-                return Err(Error::RepeatedArgument {
-                    kernel: self.name().to_owned(),
-                    name: (*name).to_owned(),
-                });
-            }
-            shapes[index] = Some(match arg {
-                Arg::Scalar(value) => ArgShape::Scalar(*value),
-                Arg::Tensor(tensor) => ArgShape::View {
-                    dtype: tensor.dtype,
-                    shape: tensor.shape,
-                    strides: tensor.strides,
-                    address: tensor.pointer,
-                },
-            });
-        }
-        Ok(shapes)
+        listed(self.name(), &self.instance().signature, args)
     }
 
     /// Binds, and checks what the kernel requires of every launch.
     fn bind<'a>(&'a self, shapes: &'a [Option<ArgShape<'a>>]) -> Result<Binding<'a>, Error> {
         let instance = self.instance();
-        let refused = |error: BindError| Error::Argument {
-            kernel: instance.name.clone(),
-            error,
-        };
-        let binding = instance.signature.bind(shapes).map_err(refused)?;
-        if !instance.requires.iter().all(|fact| binding.holds(fact)) {
-            return Err(Error::Requires {
-                kernel: instance.name.clone(),
-                facts: failing(&binding, &instance.requires),
-            });
-        }
-        Ok(binding)
-    }
-
-    fn check_places(&self, device: &Device, args: &Args<'_>) -> Result<(), Error> {
-        for (name, arg) in &args.list {
-            let Arg::Tensor(tensor) = arg else { continue };
-            match tensor.origin {
-                Origin::Borrowed => {}
-                Origin::Device(owner) if owner == device => {}
-                Origin::Device(owner) => {
-                    return Err(Error::OtherDevice {
-                        kernel: self.name().to_owned(),
-                        param: (*name).to_owned(),
-                        tensor: owner.to_string(),
-                        device: device.to_string(),
-                    });
-                }
-                Origin::Nowhere => {
-                    return Err(Error::NoMemory {
-                        kernel: self.name().to_owned(),
-                        param: (*name).to_owned(),
-                    });
-                }
-            }
-        }
-        Ok(())
+        bound(
+            &instance.name,
+            &instance.signature,
+            &instance.requires,
+            shapes,
+        )
     }
 
     /// The position among `bodies` of the first whose facts hold.
@@ -368,11 +343,8 @@ impl Kernel {
                 _ => 0,
             },
             AbiArg::Dim { dim } => binding.dims[dim as usize] as u64,
-            AbiArg::Counter => {
-                return Err(Error::Counter {
-                    kernel: self.name().to_owned(),
-                });
-            }
+            // The launch fills it in.
+            AbiArg::Counter => 0,
             AbiArg::Scalar { param } => {
                 let param = param as usize;
                 let declared = &self.instance().signature.params[param];
@@ -406,6 +378,10 @@ impl Kernel {
             return Ok(ready);
         }
         let choice = select::select(self.instance(), &device.traits(), wanted)?;
+        if has_state(self.instance()) {
+            // A launch that is captured cannot wait for memory.
+            device.reserve_words()?;
+        }
         let ready = Arc::new(self.load(device, wanted, &choice)?);
         let mut list = self.ready.write().unwrap_or_else(|e| e.into_inner());
         if let Some(earlier) = find(&list) {
@@ -506,8 +482,108 @@ impl Kernel {
             }
         };
         drop(modules);
-        Ok(module.function(&record.entry, record.shared_bytes))
+        Ok(module.function(&record.entry, record.shared_bytes, record.cluster))
     }
+}
+
+/// `args` in the order of a signature's parameters.
+pub(crate) fn listed<'a>(
+    kernel: &str,
+    signature: &Signature,
+    args: &Args<'a>,
+) -> Result<Vec<Option<ArgShape<'a>>>, Error> {
+    let mut shapes: Vec<Option<ArgShape<'a>>> = vec![None; signature.params.len()];
+    for (name, arg) in &args.list {
+        let Some(index) = signature.param(name) else {
+            return Err(Error::UnknownArgument {
+                kernel: kernel.to_owned(),
+                name: (*name).to_owned(),
+                available: signature.params.iter().map(|p| p.name.clone()).collect(),
+            });
+        };
+        if shapes[index].is_some() {
+            return Err(Error::RepeatedArgument {
+                kernel: kernel.to_owned(),
+                name: (*name).to_owned(),
+            });
+        }
+        shapes[index] = Some(match arg {
+            Arg::Scalar(value) => ArgShape::Scalar(*value),
+            Arg::Tensor(tensor) => ArgShape::View {
+                dtype: tensor.dtype,
+                shape: tensor.shape,
+                strides: tensor.strides,
+                address: tensor.pointer,
+            },
+        });
+    }
+    Ok(shapes)
+}
+
+/// Binds arguments, and checks what is required of them all.
+pub(crate) fn bound<'a>(
+    kernel: &str,
+    signature: &'a Signature,
+    requires: &[Fact],
+    shapes: &'a [Option<ArgShape<'a>>],
+) -> Result<Binding<'a>, Error> {
+    let refused = |error: BindError| Error::Argument {
+        kernel: kernel.to_owned(),
+        error,
+    };
+    let binding = signature.bind(shapes).map_err(refused)?;
+    if !requires.iter().all(|fact| binding.holds(fact)) {
+        return Err(Error::Requires {
+            kernel: kernel.to_owned(),
+            facts: failing(&binding, requires),
+        });
+    }
+    Ok(binding)
+}
+
+/// What a binding says of dimensions and scalars.
+pub(crate) fn checked(binding: &Binding<'_>) -> Checked {
+    let signature = binding.signature;
+    let dims = signature
+        .dims
+        .iter()
+        .cloned()
+        .zip(binding.dims.iter().copied());
+    let named = signature
+        .params
+        .iter()
+        .map(|p| p.name.clone())
+        .zip(&binding.values);
+    Checked {
+        dims: dims.collect(),
+        scalars: named.filter_map(|(n, v)| Some((n, (*v)?))).collect(),
+    }
+}
+
+/// Whether all tensors are memory of the device.
+pub(crate) fn check_places(kernel: &str, device: &Device, args: &Args<'_>) -> Result<(), Error> {
+    for (name, arg) in &args.list {
+        let Arg::Tensor(tensor) = arg else { continue };
+        match tensor.origin {
+            Origin::Borrowed => {}
+            Origin::Device(owner) if owner == device => {}
+            Origin::Device(owner) => {
+                return Err(Error::OtherDevice {
+                    kernel: kernel.to_owned(),
+                    param: (*name).to_owned(),
+                    tensor: owner.to_string(),
+                    device: device.to_string(),
+                });
+            }
+            Origin::Nowhere => {
+                return Err(Error::NoMemory {
+                    kernel: kernel.to_owned(),
+                    param: (*name).to_owned(),
+                });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// How many blocks of a persistent body the device runs at once: at least one.

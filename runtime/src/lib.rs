@@ -26,6 +26,8 @@
 //!   the GPU: open only what you trust, as with a shared library.
 //! - A [`Kernel`] is one instance of it. [`Kernel::check`] refuses wrong arguments with no device at hand, and
 //!   [`Kernel::launch`] checks in the same way first.
+//! - An [`Op`] is a sequence of launches of it with a [`Workspace`]; [`Op::run`] allocates nothing, so that
+//!   [`Stream::capture`] can record it.
 //! - A [`Device`] is a CUDA device; the driver is loaded when one is asked for, so that programs start without it.
 //! - A [`TensorRef`] is memory of anyone's; a [`DeviceTensor`] owns its own.
 //!
@@ -35,13 +37,15 @@
 mod device;
 mod error;
 mod launch;
+mod op;
 pub mod select;
 mod sets;
 mod tensor;
 
-pub use device::{Device, DeviceInfo, Event, Stream, cuda_devices, driver_version};
+pub use device::{Device, DeviceInfo, Event, Graph, Stream, cuda_devices, driver_version};
 pub use error::Error;
 pub use launch::{Args, Checked, Kernel, Launch};
+pub use op::{Op, Workspace};
 pub use select::{Capability, Code, Target};
 pub use sets::{FoundSet, KernelSet, find_sets, set_places};
 pub use tensor::{DeviceTensor, TensorRef, contiguous_strides};

@@ -9,7 +9,7 @@ use std::{
 
 use tesserine_set::{Manifest, SetError};
 
-use crate::{Error, device::Module, launch::Kernel};
+use crate::{Error, device::Module, launch::Kernel, op::Op};
 
 /// A kernel set, shared by all clones, with the modules that devices have loaded of it.
 #[derive(Clone, Debug)]
@@ -62,6 +62,37 @@ impl KernelSet {
                 available: instances.iter().map(|i| i.name.clone()).collect(),
             }),
         }
+    }
+
+    /// The op of that name, `gemm_nt_splitk<bf16>`; spaces do not count.
+    pub fn op(&self, name: &str) -> Result<Op, Error> {
+        let wanted = tesserine_set::canonical_name(name);
+        let ops = &self.manifest().ops;
+        let found = ops
+            .iter()
+            .position(|op| tesserine_set::canonical_name(&op.name) == wanted);
+        match found {
+            Some(index) => Ok(Op::new(self.shared.clone(), index)),
+            None => Err(Error::NoOp {
+                place: format!("kernel set `{}`", self.manifest().name),
+                name: name.to_owned(),
+                available: ops.iter().map(|op| op.name.clone()).collect(),
+            }),
+        }
+    }
+
+    /// Whether the set has an op of that name.
+    pub fn has_op(&self, name: &str) -> bool {
+        let wanted = tesserine_set::canonical_name(name);
+        let ops = &self.manifest().ops;
+        ops.iter()
+            .any(|op| tesserine_set::canonical_name(&op.name) == wanted)
+    }
+
+    /// All ops, in the set's order.
+    pub fn ops(&self) -> impl Iterator<Item = Op> + '_ {
+        let count = self.manifest().ops.len();
+        (0..count).map(|index| Op::new(self.shared.clone(), index))
     }
 
     /// All instances, in the set's order.

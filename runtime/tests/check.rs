@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{PTX, manifest, set_bytes};
+use common::{PTX, manifest, op_manifest, set_bytes};
 use tesserine::{Args, DType, Device, Error, Kernel, KernelSet, ScalarValue, TensorRef};
+use tesserine_set::{Formula, ModuleKind, OpRecord, SetWriter};
 
 fn axpy() -> Kernel {
     let set = KernelSet::from_bytes(set_bytes(manifest(), PTX)).unwrap();
@@ -96,6 +97,99 @@ fn a_set_names_what_it_has() {
         "kernel set `by-hand` has no kernel `rmsnorm<bf16>`; it has `axpy<f32>`"
     );
     assert_eq!(set.kernels().count(), 1);
+}
+
+#[test]
+fn ops_are_checked_launch_by_launch() {
+    let set = KernelSet::from_bytes(set_bytes(op_manifest(), PTX)).unwrap();
+    let op = set.op("shifted< f32 >").unwrap();
+    assert!(set.has_op("shifted<f32>") && !set.has_op("axpy<f32>"));
+    let args = |n: &'static [i64]| {
+        Args::new()
+            .tensor("x", tensor(0x1000, n))
+            .tensor("y", tensor(0x2000_0000, n))
+            .float("s", 0.5)
+    };
+    let checked = op.check(&args(&[100])).unwrap();
+    assert_eq!(checked.dims, [("n".to_owned(), 100)]);
+    for (n, bytes) in [(0, 0), (1, 256), (64, 256), (65, 512)] {
+        assert_eq!(op.workspace_size(&[("n", n)]).unwrap(), bytes);
+    }
+    assert_eq!(op.workspace_for(&args(&[65])).unwrap(), 512);
+    let refused = |error: Error| error.to_string();
+    assert_eq!(
+        refused(op.workspace_size(&[]).unwrap_err()),
+        "the workspace of `shifted<f32>` depends on `n`, which is not given"
+    );
+    assert_eq!(
+        refused(op.workspace_size(&[("n", -3)]).unwrap_err()),
+        "`shifted<f32>`: workspace `w` would have -3 elements in dimension 0"
+    );
+    assert_eq!(
+        refused(op.workspace_size(&[("m", 3)]).unwrap_err()),
+        "`shifted<f32>` has no parameter `m`; it takes `n`"
+    );
+    assert_eq!(
+        refused(op.check(&args(&[1 << 21])).unwrap_err()),
+        "`shifted<f32>` cannot run on these arguments: it needs n < 1048576 (`n` is 2097152, from `x`)"
+    );
+    assert_eq!(
+        refused(set.op("axpy<f32>").unwrap_err()),
+        "kernel set `by-hand` has no op `axpy<f32>`; it has `shifted<f32>`"
+    );
+
+    // What only a launch cannot take names the launch.
+    let mut manifest = op_manifest();
+    manifest.ops[0].workspaces[0].extents = vec![Formula::int(7)];
+    let set = KernelSet::from_bytes(set_bytes(manifest, PTX)).unwrap();
+    assert_eq!(
+        refused(
+            set.op("shifted<f32>")
+                .unwrap()
+                .check(&args(&[100]))
+                .unwrap_err()
+        ),
+        "in `shifted<f32>`: `axpy<f32>`: `y` has 7 elements in dimension 0, but `n` is 100 (from `x`)"
+    );
+}
+
+#[test]
+fn a_set_with_a_broken_op_does_not_open() {
+    let refused = |change: &dyn Fn(&mut OpRecord)| {
+        let mut manifest = op_manifest();
+        change(&mut manifest.ops[0]);
+        let mut writer = SetWriter::new(manifest);
+        writer.add_module(ModuleKind::Ptx, PTX.as_bytes());
+        writer.finish().unwrap_err().to_string()
+    };
+    for (change, wanted) in [
+        (
+            &(|op: &mut OpRecord| op.steps[1].instance = 1) as &dyn Fn(&mut OpRecord),
+            "op `shifted<f32>`: launch 1: the set has no instance 1",
+        ),
+        (
+            &|op: &mut OpRecord| op.steps.clear(),
+            "op `shifted<f32>`: it launches nothing",
+        ),
+        (
+            &|op: &mut OpRecord| op.steps[0].args.truncate(2),
+            "op `shifted<f32>`: launch 0: 2 arguments for 3 parameters",
+        ),
+        (
+            &|op: &mut OpRecord| op.steps[0].args.swap(1, 2),
+            "op `shifted<f32>`: launch 0: argument 1 does not fit its parameter",
+        ),
+        (
+            &|op: &mut OpRecord| op.workspaces[0].extents[0] = Formula::dim(1),
+            "op `shifted<f32>`: the size of workspace `w` is malformed",
+        ),
+        (
+            &|op: &mut OpRecord| op.name = "axpy<f32>".into(),
+            "the manifest has two instances `axpy<f32>`",
+        ),
+    ] {
+        assert_eq!(refused(change), wanted);
+    }
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{PTX, manifest, set_bytes};
-use tesserine::{Args, DType, Device, Error, KernelSet, TensorRef};
+use common::{PTX, manifest, op_manifest, set_bytes};
+use tesserine::{Args, DType, Device, DeviceTensor, Error, KernelSet, TensorRef, Workspace};
 use tesserine_set::Persistent;
 
 /// The device that `$TESS_DEVICE` names, else the first; `None` where there is none and none was named.
@@ -222,4 +222,180 @@ fn threads_share_a_device() {
             });
         }
     });
+}
+
+/// The op by hand adds 2 + 2 * s * x to y.
+fn op_args<'a>(x: &'a DeviceTensor, y: &'a DeviceTensor) -> Args<'a> {
+    Args::new()
+        .tensor("x", x.view())
+        .tensor("y", y.view())
+        .float("s", 0.5)
+}
+
+#[test]
+fn an_op_fits_its_workspace_exactly() {
+    let Some(device) = device() else { return };
+    let set = KernelSet::from_bytes(set_bytes(op_manifest(), PTX)).unwrap();
+    let op = set.op("shifted<f32>").unwrap();
+    let stream = device.stream().unwrap();
+    for count in [1usize, 64, 1000] {
+        let x = device
+            .upload(DType::F32, &[count as i64], &bytes(&ramp(count)))
+            .unwrap();
+        let y = device
+            .upload(DType::F32, &[count as i64], &bytes(&vec![1.0; count]))
+            .unwrap();
+        let args = op_args(&x, &y);
+        let size = op.workspace_for(&args).unwrap();
+        assert_eq!(size, (4 * count as u64).next_multiple_of(256));
+        assert_eq!(op.workspace_size(&[("n", count as i64)]).unwrap(), size);
+        // What lies behind the workspace is nobody's business.
+        let memory = device.alloc(DType::U8, &[size as i64 + 256]).unwrap();
+        memory.fill(0xA5).unwrap();
+        // SAFETY: the memory is as long, and of nobody else.
+        let workspace = unsafe { Workspace::from_raw(memory.view().pointer(), size) }.unwrap();
+        let launches = op.run(&stream, &args, &workspace).unwrap();
+        assert_eq!(launches.len(), 2);
+        stream.synchronize().unwrap();
+        let wanted: Vec<f32> = ramp(count).iter().map(|v| 1.0 + 2.0 + v).collect();
+        assert_eq!(floats(&y.read().unwrap()), wanted);
+        let left = memory.read().unwrap();
+        assert!(left[size as usize..].iter().all(|b| *b == 0xA5));
+
+        // SAFETY: as above.
+        let small = unsafe { Workspace::from_raw(memory.view().pointer(), size - 256) }.unwrap();
+        let error = op.run(&stream, &args, &small).unwrap_err();
+        assert!(matches!(error, Error::WorkspaceSize { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_captured_op_is_replayed_on_two_streams() {
+    let Some(device) = device() else { return };
+    let set = KernelSet::from_bytes(set_bytes(op_manifest(), PTX)).unwrap();
+    let op = set.op("shifted<f32>").unwrap();
+    op.prepare(&device, None).unwrap();
+    let count = 3000usize;
+    let replays = 20;
+    let mut lanes = Vec::new();
+    for lane in 0..2 {
+        let values: Vec<f32> = (0..count).map(|i| (i % 7 + lane) as f32).collect();
+        let x = device
+            .upload(DType::F32, &[count as i64], &bytes(&values))
+            .unwrap();
+        let y = device
+            .upload(DType::F32, &[count as i64], &bytes(&vec![0.0; count]))
+            .unwrap();
+        let size = op.workspace_for(&op_args(&x, &y)).unwrap();
+        let workspace = Workspace::new(&device, size).unwrap();
+        lanes.push((device.stream().unwrap(), x, y, workspace, values));
+    }
+    let graphs: Vec<_> = lanes
+        .iter()
+        .map(|(stream, x, y, workspace, _)| {
+            stream
+                .capture(|stream| op.run(stream, &op_args(x, y), workspace).map(|_| ()))
+                .unwrap()
+        })
+        .collect();
+    // Nothing has run yet.
+    for (_, _, y, ..) in &lanes {
+        assert_eq!(floats(&y.read().unwrap()), vec![0.0; count]);
+    }
+    for _ in 0..replays {
+        for ((stream, ..), graph) in lanes.iter().zip(&graphs) {
+            graph.launch(stream).unwrap();
+        }
+    }
+    for (stream, _, y, _, values) in &lanes {
+        stream.synchronize().unwrap();
+        let wanted: Vec<f32> = values.iter().map(|v| replays as f32 * (2.0 + v)).collect();
+        assert_eq!(floats(&y.read().unwrap()), wanted);
+    }
+}
+
+/// The kernel by hand, where blocks draw the chunks that they work on from the word of state, which the last one leaves at 0: a
+/// launch that shares the word with another misses chunks.
+fn drawing() -> String {
+    let body = PTX
+        .replace(".param .f32 s\n", ".param .f32 s, .param .u64 word\n")
+        .replace(
+            ".reg .f32 %f<4>;",
+            ".reg .f32 %f<4>;\n    .reg .b64 %w;\n    .reg .b32 %c;\n    .reg .pred %q;\n    .shared .align 4 .b32 drawn;",
+        )
+        .replace(
+            "    mul.wide.u32 %d0, %r0, %r1;\n",
+            "    ld.param.u64 %w, [word];\n    setp.ne.u32 %q, %r2, 0;\n    @%q bra wait;\n    mov.u32 %c, %nctaid.x;\n    sub.u32 %c, %c, 1;\n    atom.global.inc.u32 %c, [%w], %c;\n    st.shared.u32 [drawn], %c;\nwait:\n    bar.sync 0;\n    ld.shared.u32 %r0, [drawn];\n    mul.wide.u32 %d0, %r0, %r1;\n",
+        );
+    for part in ["atom.global.inc", "word\n", "%w;"] {
+        assert!(body.contains(part));
+    }
+    body
+}
+
+#[test]
+fn words_of_state_are_each_streams_own_and_each_captured_launchs() {
+    let Some(device) = device() else { return };
+    let mut manifest = manifest();
+    for body in &mut manifest.instances[0].bodies {
+        body.abi.push(tesserine_set::AbiArg::Counter);
+    }
+    let set = KernelSet::from_bytes(set_bytes(manifest, &drawing())).unwrap();
+    let axpy = set.kernel("axpy<f32>").unwrap();
+    axpy.prepare(&device, None).unwrap();
+    let count = 1usize << 16;
+    let mut lanes = Vec::new();
+    for _ in 0..2 {
+        let x = device
+            .upload(DType::F32, &[count as i64], &bytes(&vec![1.0; count]))
+            .unwrap();
+        let y = device
+            .upload(DType::F32, &[count as i64], &bytes(&vec![0.0; count]))
+            .unwrap();
+        lanes.push((device.stream().unwrap(), x, y));
+    }
+    let args = |lane: usize| {
+        let (_, x, y) = &lanes[lane];
+        Args::new().tensor("x", x.view()).tensor("y", y.view())
+    };
+    // Bare launches on both streams, then graphs of three launches, replayed side by side.
+    for _ in 0..10 {
+        for (lane, (stream, ..)) in lanes.iter().enumerate() {
+            axpy.launch(stream, &args(lane)).unwrap();
+        }
+    }
+    let graphs: Vec<_> = lanes
+        .iter()
+        .enumerate()
+        .map(|(lane, (stream, ..))| {
+            stream
+                .capture(|stream| {
+                    for _ in 0..3 {
+                        axpy.launch(stream, &args(lane))?;
+                    }
+                    Ok(())
+                })
+                .unwrap()
+        })
+        .collect();
+    for _ in 0..10 {
+        for ((stream, ..), graph) in lanes.iter().zip(&graphs) {
+            graph.launch(stream).unwrap();
+        }
+    }
+    // A graph's words go back, and serve the next one.
+    drop(graphs);
+    let (stream, ..) = &lanes[0];
+    let graph = stream
+        .capture(|stream| axpy.launch(stream, &args(0)).map(|_| ()))
+        .unwrap();
+    graph.launch(stream).unwrap();
+    for (lane, (stream, _, y)) in lanes.iter().enumerate() {
+        stream.synchronize().unwrap();
+        let wanted = if lane == 0 { 41.0 } else { 40.0 };
+        assert!(
+            floats(&y.read().unwrap()) == vec![wanted; count],
+            "lane {lane}"
+        );
+    }
 }

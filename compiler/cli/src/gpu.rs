@@ -1,7 +1,7 @@
-//! `tess run --device cuda`: one launch of a kernel of a set.
+//! `tess run --device cuda`: a kernel or op of a set, once.
 
-use tesserine::{Args, Device, Kernel};
-use tesserine_set::Access;
+use tesserine::{Args, Device, Kernel, KernelSet, Op, Stream, Workspace};
+use tesserine_set::{Access, Signature};
 
 use crate::{arguments::Argument, failure::Failure, tensor::HostTensor};
 
@@ -26,20 +26,72 @@ pub struct Written {
     pub unwritten: usize,
 }
 
+/// What is run.
+pub enum Code {
+    Kernel(Kernel),
+    Op(Op),
+}
+
+impl Code {
+    /// The kernel or op of that name.
+    pub fn find(set: &KernelSet, name: &str) -> Result<Code, Failure> {
+        if set.has_op(name) {
+            return Ok(Code::Op(set.op(name).map_err(failed)?));
+        }
+        Ok(Code::Kernel(set.kernel(name).map_err(failed)?))
+    }
+
+    pub fn signature(&self) -> &Signature {
+        match self {
+            Code::Kernel(kernel) => &kernel.instance().signature,
+            Code::Op(op) => &op.record().signature,
+        }
+    }
+
+    /// Runs it and waits; whose code it was.
+    fn run(
+        &self,
+        device: &Device,
+        stream: &Stream,
+        args: &Args<'_>,
+        target: Option<&str>,
+    ) -> Result<String, tesserine::Error> {
+        match self {
+            Code::Kernel(kernel) => {
+                let launch = kernel.launch_for(stream, args, target)?;
+                stream.synchronize()?;
+                Ok(launch.target.to_string())
+            }
+            Code::Op(op) => {
+                let workspace = Workspace::new(device, op.workspace_for(args)?)?;
+                let launches = op.run_for(stream, args, &workspace, target)?;
+                stream.synchronize()?;
+                let mut targets: Vec<String> =
+                    launches.iter().map(|l| l.target.to_string()).collect();
+                targets.dedup();
+                Ok(match targets.is_empty() {
+                    true => target.unwrap_or("no launch").to_owned(),
+                    false => targets.join(", "),
+                })
+            }
+        }
+    }
+}
+
 /// The errors of the runtime are sentences that name the argument.
 pub fn failed(error: tesserine::Error) -> Failure {
     Failure::Failed(error.to_string())
 }
 
-/// Launches `kernel`. Elements that still hold the canary are looked at in a second launch with another one: what holds both
+/// Runs `code`. Elements that still hold the canary are looked at in a second launch with another one: what holds both
 /// was not written.
 pub fn launch(
     device: &Device,
-    kernel: &Kernel,
+    code: &Code,
     target: Option<&str>,
     arguments: &[Option<Argument>],
 ) -> Result<Left, Failure> {
-    let mut left = launch_once(device, kernel, target, arguments, CANARIES[0])?;
+    let mut left = launch_once(device, code, target, arguments, CANARIES[0])?;
     let suspects: Vec<Vec<usize>> = left
         .outputs
         .iter()
@@ -49,7 +101,7 @@ pub fn launch(
         })
         .collect();
     if suspects.iter().any(|list| !list.is_empty()) {
-        let second = launch_once(device, kernel, target, arguments, CANARIES[1])?;
+        let second = launch_once(device, code, target, arguments, CANARIES[1])?;
         for ((list, first), second) in suspects.iter().zip(&mut left.outputs).zip(&second.outputs) {
             first.0.unwritten = list
                 .iter()
@@ -74,12 +126,12 @@ struct Once {
 
 fn launch_once(
     device: &Device,
-    kernel: &Kernel,
+    code: &Code,
     target: Option<&str>,
     arguments: &[Option<Argument>],
     canary: u8,
 ) -> Result<Once, Failure> {
-    let params = &kernel.instance().signature.params;
+    let params = &code.signature().params;
     let mut memory = Vec::new();
     for argument in arguments {
         memory.push(match argument {
@@ -107,8 +159,7 @@ fn launch_once(
         };
     }
     let stream = device.default_stream();
-    let launch = kernel.launch_for(&stream, &args, target).map_err(failed)?;
-    stream.synchronize().map_err(failed)?;
+    let target = code.run(device, &stream, &args, target).map_err(failed)?;
     let mut outputs = Vec::new();
     for ((param, argument), memory) in params.iter().zip(arguments).zip(&memory) {
         if let (Some(Argument::Tensor { tensor, access }), Some(memory)) = (argument, memory)
@@ -128,10 +179,7 @@ fn launch_once(
             ));
         }
     }
-    Ok(Once {
-        outputs,
-        target: launch.target.to_string(),
-    })
+    Ok(Once { outputs, target })
 }
 
 /// Whether element `index` is what a memory of `canary` bytes holds.

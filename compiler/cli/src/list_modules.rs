@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use tesserine::KernelSet;
-use tesserine_set::{Access, BodyRecord, Instance, ParamKind, Signature};
+use tesserine_set::{Access, BodyRecord, Instance, OpRecord, ParamKind, Signature};
 
 use crate::{
     args::ListModules,
@@ -107,8 +107,70 @@ fn print_set(path: &Path, set: &KernelSet, detailed: bool) -> Result<(), Failure
             say!("    {line}");
         }
     }
+    for op in &manifest.ops {
+        say!("\n  op {}{}", op.name, signature_text(&op.signature));
+        let launches = op_launches(set, op);
+        say!("    launches {}", launches.join(", "));
+        if !detailed {
+            continue;
+        }
+        say!("    source {} ({})", op.source, short(&op.source_hash));
+        for fact in &op.requires {
+            say!("    where {}", op.signature.show_fact(fact));
+        }
+        for text in op_workspaces(op) {
+            say!("    workspace {text}");
+        }
+    }
     say!("");
     Ok(())
+}
+
+/// What an op launches, with the conditions.
+fn op_launches(set: &KernelSet, op: &OpRecord) -> Vec<String> {
+    let instances = &set.manifest().instances;
+    op.steps
+        .iter()
+        .map(|step| {
+            let name = instances
+                .get(step.instance as usize)
+                .map_or("?", |i| i.name.as_str());
+            match &step.when {
+                Some(when) => format!("{name} if {}", op.signature.show(when)),
+                None => name.to_owned(),
+            }
+        })
+        .collect()
+}
+
+/// `part: view<f32>[slabs, n] = 0`.
+fn op_workspaces(op: &OpRecord) -> Vec<String> {
+    op.workspaces
+        .iter()
+        .map(|workspace| {
+            let extents: Vec<String> = workspace
+                .extents
+                .iter()
+                .map(|e| op.signature.show(e))
+                .collect();
+            let mut text = format!(
+                "{}: view<{}>[{}]",
+                workspace.name,
+                workspace.dtype,
+                extents.join(", ")
+            );
+            if let Some(fill) = workspace.fill {
+                text.push_str(&format!(", filled with bits {fill:#x}"));
+                if workspace.once {
+                    text.push_str(" once");
+                }
+            }
+            if let Some(when) = &workspace.when {
+                text.push_str(&format!(", if {}", op.signature.show(when)));
+            }
+            text
+        })
+        .collect()
 }
 
 fn body_row(signature: &Signature, body: &BodyRecord) -> Vec<String> {
@@ -181,7 +243,21 @@ fn set_json(path: &Path, set: &KernelSet, detailed: bool) -> Result<Value, Failu
             value
         })
         .collect();
+    let ops: Vec<Value> = manifest
+        .ops
+        .iter()
+        .map(|op| {
+            json!({
+                "name": op.name,
+                "signature": signature_text(&op.signature),
+                "parameters": parameters(&op.signature),
+                "launches": op_launches(set, op),
+                "workspaces": op_workspaces(op),
+            })
+        })
+        .collect();
     Ok(json!({
+        "ops": ops,
         "path": path.display().to_string(),
         "name": manifest.name,
         "compiler": manifest.compiler,

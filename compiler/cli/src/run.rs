@@ -1,9 +1,9 @@
-//! `tess run`: a kernel on data, on the interpreter or a GPU.
+//! `tess run`: a kernel or op on data, on the interpreter or a GPU.
 
 use std::{fs, path::Path};
 
 use serde_json::{Value, json};
-use tesserine::{Device, Kernel, KernelSet};
+use tesserine::{Device, KernelSet};
 use tesserine_compiler::{
     Module, Session,
     diagnostics::Diagnostics,
@@ -237,15 +237,14 @@ fn on_gpu(
     let (device, kernel) = match &args.set {
         Some(path) => {
             let set = KernelSet::open(path).map_err(gpu::failed)?;
-            let kernel = set.kernel(&args.kernel).map_err(gpu::failed)?;
-            (None, kernel)
+            (None, gpu::Code::find(&set, &args.kernel)?)
         }
         None => {
             let (device, kernel) = compiled(args, target, ordinal)?;
             (Some(device), kernel)
         }
     };
-    let arguments = given.bind(&kernel.instance().signature, &args.kernel, CANARIES[0])?;
+    let arguments = given.bind(kernel.signature(), &args.kernel, CANARIES[0])?;
     let device = match device {
         Some(device) => device,
         None => Device::cuda(ordinal).map_err(gpu::failed)?,
@@ -256,7 +255,7 @@ fn on_gpu(
 }
 
 #[cfg(not(feature = "llvm"))]
-fn compiled(_: &Run, _: Option<Target>, _: usize) -> Result<(Device, Kernel), Failure> {
+fn compiled(_: &Run, _: Option<Target>, _: usize) -> Result<(Device, gpu::Code), Failure> {
     Err(source::no_code("`tess run --device cuda`"))
 }
 
@@ -266,7 +265,7 @@ fn compiled(
     args: &Run,
     target: Option<Target>,
     ordinal: usize,
-) -> Result<(Device, Kernel), Failure> {
+) -> Result<(Device, gpu::Code), Failure> {
     use tesserine_compiler::emit::set::{self, BuildError, SetFile, SetKernel};
 
     source::readable(&args.file)?;
@@ -309,8 +308,8 @@ fn compiled(
         other => Failure::Failed(other.to_string()),
     })?;
     let set = KernelSet::from_bytes(built.bytes).map_err(gpu::failed)?;
-    let kernel = set.kernel(&args.kernel).map_err(gpu::failed)?;
-    Ok((device, kernel))
+    let code = gpu::Code::find(&set, &args.kernel)?;
+    Ok((device, code))
 }
 
 /// Writes each output as NAME.npy; the files' names.

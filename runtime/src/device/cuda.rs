@@ -7,16 +7,17 @@
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_uint, c_void},
     ptr,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice_attribute_enum as Attribute, CUevent, CUfunction,
-    CUfunction_attribute_enum as FunctionAttribute, CUjit_option_enum as JitOption, CUmodule,
-    CUresult, CUstream,
+    CUfunction_attribute_enum as FunctionAttribute, CUgraph, CUgraphExec,
+    CUjit_option_enum as JitOption, CUmodule, CUresult, CUstream,
+    CUstreamCaptureMode_enum as CaptureMode, CUstreamCaptureStatus_enum as CaptureStatus,
 };
 
-use super::DeviceInfo;
+use super::{DeviceInfo, words::Words};
 use crate::{Capability, Error};
 
 /// Loads and initialises the driver once; the answer stands for the process.
@@ -167,6 +168,7 @@ struct Inner {
     driver: (u32, u32),
     multiprocessors: u32,
     shared_limit: u32,
+    words: Words,
 }
 
 // SAFETY: a context may be current in several threads at once, and the driver's calls are thread-safe.
@@ -221,6 +223,7 @@ impl CudaDevice {
             driver,
             multiprocessors,
             shared_limit,
+            words: Words::default(),
         })))
     }
 
@@ -242,6 +245,11 @@ impl CudaDevice {
 
     pub(super) fn context_key(&self) -> usize {
         self.0.context as usize
+    }
+
+    /// Makes sure that the next word of state needs no allocation.
+    pub(super) fn reserve_words(&self) -> Result<(), Error> {
+        self.0.words.reserve(self)
     }
 
     fn checked(&self, call: &'static str, result: CUresult) -> Result<(), Error> {
@@ -279,6 +287,8 @@ pub(crate) struct CudaStream {
     device: CudaDevice,
     raw: CUstream,
     owned: bool,
+    /// While this object captures: the words of state that launches took.
+    captured: Mutex<Option<Vec<u64>>>,
 }
 
 // SAFETY: streams may be used from any thread; the driver's calls are thread-safe.
@@ -299,6 +309,7 @@ impl CudaStream {
             device: device.clone(),
             raw,
             owned: true,
+            captured: Mutex::default(),
         })
     }
 
@@ -307,6 +318,7 @@ impl CudaStream {
             device: device.clone(),
             raw: ptr::null_mut(),
             owned: false,
+            captured: Mutex::default(),
         }
     }
 
@@ -317,6 +329,7 @@ impl CudaStream {
             device: device.clone(),
             raw: raw.cast(),
             owned: false,
+            captured: Mutex::default(),
         }
     }
 
@@ -326,6 +339,136 @@ impl CudaStream {
         self.device.checked("cuStreamSynchronize", unsafe {
             sys::cuStreamSynchronize(self.raw)
         })
+    }
+
+    /// Whether launches on the stream are recorded into a graph instead of running.
+    pub(super) fn is_capturing(&self) -> Result<bool, Error> {
+        let _current = self.device.enter()?;
+        let mut status = CaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: the stream belongs to the current context, and the call stores a status.
+        self.device.checked("cuStreamIsCapturing", unsafe {
+            sys::cuStreamIsCapturing(self.raw, &mut status)
+        })?;
+        Ok(status == CaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE)
+    }
+
+    /// A number that no other stream has, nor will have once this one is gone.
+    fn number(&self) -> u64 {
+        // Drivers before CUDA 12 number no streams; there the handle has to do, and for the default stream of each
+        // thread, which is one handle, the thread's own storage.
+        type GetId = unsafe extern "C" fn(CUstream, *mut u64) -> CUresult;
+        let mut id = 0u64;
+        // SAFETY: the library was found, since there is a device; the function has had this type since it was there.
+        let known = unsafe { sys::culib().get::<GetId>(b"cuStreamGetId\0") };
+        if let Ok(get) = known
+            && let Ok(_current) = self.device.enter()
+            // SAFETY: the stream belongs to the current context, and the call stores a number.
+            && unsafe { get(self.raw, &mut id) } == CUresult::CUDA_SUCCESS
+        {
+            return id;
+        }
+        thread_local!(static HERE: u8 = const { 0 });
+        const PER_THREAD: usize = 2;
+        match self.raw as usize {
+            PER_THREAD => HERE.with(|here| ptr::from_ref(here) as u64) | 1 << 63,
+            handle => handle as u64,
+        }
+    }
+
+    /// The word of state of the launch that is queued next.
+    pub(super) fn word(&self) -> Result<u64, Error> {
+        let words = &self.device.0.words;
+        if !self.is_capturing()? {
+            return words.of_stream(&self.device, self.number());
+        }
+        let word = words.take(&self.device)?;
+        let mut captured = self.captured.lock().unwrap_or_else(|e| e.into_inner());
+        // A capture that someone else began ends where nobody here sees it, and so does the graph: the word is its for ever.
+        if let Some(list) = &mut *captured {
+            list.push(word);
+        }
+        Ok(word)
+    }
+
+    pub(super) fn begin_capture(&self) -> Result<(), Error> {
+        let _current = self.device.enter()?;
+        let mode = CaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream belongs to the current context; one that cannot capture is an error.
+        self.device.checked("cuStreamBeginCapture", unsafe {
+            sys::cuStreamBeginCapture_v2(self.raw, mode)
+        })?;
+        *self.captured.lock().unwrap_or_else(|e| e.into_inner()) = Some(Vec::new());
+        Ok(())
+    }
+
+    pub(super) fn end_capture(&self) -> Result<CudaGraph, Error> {
+        let _current = self.device.enter()?;
+        let words = self
+            .captured
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .take();
+        let mut graph: CUgraph = ptr::null_mut();
+        // SAFETY: the stream captures, and the call stores a graph, which is destroyed below.
+        self.device.checked("cuStreamEndCapture", unsafe {
+            sys::cuStreamEndCapture(self.raw, &mut graph)
+        })?;
+        let mut raw: CUgraphExec = ptr::null_mut();
+        // SAFETY: the graph is whole, and the call stores what the result destroys.
+        let result = unsafe { sys::cuGraphInstantiateWithFlags(&mut raw, graph, 0) };
+        // SAFETY: the graph was made here; what was instantiated does not need it.
+        let _ = unsafe { sys::cuGraphDestroy(graph) };
+        self.device.checked("cuGraphInstantiate", result)?;
+        Ok(CudaGraph {
+            device: self.device.clone(),
+            raw,
+            words: words.unwrap_or_default(),
+        })
+    }
+
+    /// Queues the filling of `count` elements of `bits` bits at `address` with the low bits of `value`.
+    ///
+    /// # Safety
+    /// The memory must be allocated, and nothing else may use it meanwhile.
+    pub(super) unsafe fn fill(
+        &self,
+        address: u64,
+        bits: u32,
+        value: u64,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let _current = self.device.enter()?;
+        let low = value & (u64::MAX >> (64 - bits));
+        // Narrow elements are repeated in a byte; wide ones of one byte value are filled by bytes.
+        let byte = (0..8 / bits.min(8)).fold(0u64, |b, i| b | low << (i * bits)) as u8;
+        let whole = u64::from_le_bytes([low as u8; 8]) & (u64::MAX >> (64 - bits.max(8)));
+        let half = (low as u32, (low >> 32) as u32);
+        // SAFETY: the caller's promise; the stream belongs to the current context.
+        let result = unsafe {
+            if bits <= 8 {
+                sys::cuMemsetD8Async(address, byte, bytes, self.raw)
+            } else if whole == low {
+                sys::cuMemsetD8Async(address, low as u8, bytes, self.raw)
+            } else if bits == 16 {
+                sys::cuMemsetD16Async(address, low as u16, bytes / 2, self.raw)
+            } else if bits == 32 {
+                sys::cuMemsetD32Async(address, half.0, bytes / 4, self.raw)
+            } else if half.0 == half.1 {
+                sys::cuMemsetD32Async(address, half.0, bytes / 4, self.raw)
+            } else {
+                let low = sys::cuMemsetD2D32Async(address, 8, half.0, 1, bytes / 8, self.raw);
+                match low {
+                    CUresult::CUDA_SUCCESS => {
+                        sys::cuMemsetD2D32Async(address + 4, 8, half.1, 1, bytes / 8, self.raw)
+                    }
+                    failed => failed,
+                }
+            }
+        };
+        self.device.checked("cuMemsetAsync", result)
     }
 
     pub(super) fn copy(&self, from: &CudaMemory, to: &CudaMemory) -> Result<(), Error> {
@@ -345,6 +488,44 @@ impl Drop for CudaStream {
         {
             // SAFETY: the stream was created here; the driver finishes its work before it is gone.
             let _ = unsafe { sys::cuStreamDestroy_v2(self.raw) };
+        }
+    }
+}
+
+/// Launches that were captured, to be run again and again.
+#[derive(Debug)]
+pub(crate) struct CudaGraph {
+    device: CudaDevice,
+    raw: CUgraphExec,
+    words: Vec<u64>,
+}
+
+// SAFETY: a graph may be launched from any thread; the driver's calls are thread-safe, and launches of one graph follow
+// each other.
+unsafe impl Send for CudaGraph {}
+// SAFETY: as above.
+unsafe impl Sync for CudaGraph {}
+
+impl CudaGraph {
+    pub(super) fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
+        let _current = self.device.enter()?;
+        // SAFETY: both are alive; that they belong to one context is checked by the driver.
+        self.device.checked("cuGraphLaunch", unsafe {
+            sys::cuGraphLaunch(self.raw, stream.raw)
+        })
+    }
+}
+
+impl Drop for CudaGraph {
+    fn drop(&mut self) {
+        if let Ok(_current) = self.device.enter() {
+            // SAFETY: a context is current. The words of the graph's launches must not be another's before they ended.
+            let ended = unsafe { sys::cuCtxSynchronize() };
+            // SAFETY: the graph was instantiated here.
+            let _ = unsafe { sys::cuGraphExecDestroy(self.raw) };
+            if ended == CUresult::CUDA_SUCCESS {
+                self.device.0.words.give_back(&self.words);
+            }
         }
     }
 }
@@ -439,6 +620,30 @@ impl CudaMemory {
             pointer,
             bytes,
         })
+    }
+
+    /// The address of so many bytes of 0 that live as long as the context. May be called while this thread captures.
+    pub(super) fn zeroed_for_ever(device: &CudaDevice, bytes: usize) -> Result<u64, Error> {
+        let stream = CudaStream::new(device)?;
+        let _current = device.enter()?;
+        let mut mode = CaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the call exchanges the thread's mode for the one given. An allocation is no part of any capture.
+        device.checked("cuThreadExchangeStreamCaptureMode", unsafe {
+            sys::cuThreadExchangeStreamCaptureMode(&mut mode)
+        })?;
+        let mut pointer = 0u64;
+        // SAFETY: the call stores an address.
+        let result = unsafe { sys::cuMemAlloc_v2(&mut pointer, bytes) };
+        let zeroed = device.checked("cuMemAlloc", result).and_then(|()| {
+            // SAFETY: the memory was allocated just now.
+            unsafe { stream.fill(pointer, 8, 0, bytes) }?;
+            stream.synchronize()
+        });
+        // SAFETY: as above; this restores the mode.
+        let restored = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) };
+        zeroed?;
+        device.checked("cuThreadExchangeStreamCaptureMode", restored)?;
+        Ok(pointer)
     }
 
     pub(super) fn pointer(&self) -> u64 {
@@ -585,6 +790,7 @@ impl Module {
         self: &Arc<Module>,
         name: &str,
         shared_bytes: u32,
+        cluster: u32,
     ) -> Result<Function, LoadFault> {
         let _current = self.device.enter()?;
         let fault = |call: &str, result| LoadFault {
@@ -605,6 +811,16 @@ impl Module {
             let which = FunctionAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: the function is alive.
             let result = unsafe { sys::cuFuncSetAttribute(raw, which, shared_bytes as c_int) };
+            if result != CUresult::CUDA_SUCCESS {
+                return Err(fault("cuFuncSetAttribute", result));
+            }
+        }
+        // What every device with clusters grants without being asked.
+        const PORTABLE: u32 = 8;
+        if cluster > PORTABLE {
+            let which = FunctionAttribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+            // SAFETY: the function is alive.
+            let result = unsafe { sys::cuFuncSetAttribute(raw, which, 1) };
             if result != CUresult::CUDA_SUCCESS {
                 return Err(fault("cuFuncSetAttribute", result));
             }

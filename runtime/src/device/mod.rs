@@ -5,6 +5,7 @@
 //! thread's context as it was.
 
 mod cuda;
+mod words;
 
 use std::{env, ffi::c_void, fmt};
 
@@ -12,7 +13,7 @@ use tesserine_set::DType;
 
 use crate::{Capability, DeviceTensor, Error, select::Traits};
 
-use cuda::{CudaDevice, CudaEvent, CudaMemory, CudaStream};
+use cuda::{CudaDevice, CudaEvent, CudaGraph, CudaMemory, CudaStream};
 pub(crate) use cuda::{Function, LoadFault, Module};
 
 /// A device that runs kernels. Clones are the same device.
@@ -106,6 +107,13 @@ impl Device {
     pub(crate) fn shared_limit(&self) -> u32 {
         match self {
             Device::Cuda(device) => device.shared_limit(),
+        }
+    }
+
+    /// Makes sure that the next word of state needs no allocation.
+    pub(crate) fn reserve_words(&self) -> Result<(), Error> {
+        match self {
+            Device::Cuda(device) => device.reserve_words(),
         }
     }
 
@@ -223,6 +231,55 @@ impl Stream {
         }
     }
 
+    /// Whether what is queued goes into a graph instead of running.
+    pub fn is_capturing(&self) -> Result<bool, Error> {
+        match &self.kind {
+            StreamKind::Cuda(stream) => stream.is_capturing(),
+        }
+    }
+
+    /// Records what `queue` queues on this stream instead of running it. Kernels and ops must have run or been prepared
+    /// before, since loading code is no part of a graph; what they take must live as long as the graph is launched.
+    pub fn capture(
+        &self,
+        queue: impl FnOnce(&Stream) -> Result<(), Error>,
+    ) -> Result<Graph, Error> {
+        match &self.kind {
+            StreamKind::Cuda(stream) => {
+                stream.begin_capture()?;
+                let queued = queue(self);
+                // Ended in every case, so that the stream is itself again.
+                let graph = stream.end_capture();
+                queued?;
+                Ok(Graph(graph?))
+            }
+        }
+    }
+
+    /// The word of state of the bare launch that is queued next.
+    pub(crate) fn word(&self) -> Result<u64, Error> {
+        match &self.kind {
+            StreamKind::Cuda(stream) => stream.word(),
+        }
+    }
+
+    /// Queues the filling of memory with elements of `bits` bits.
+    ///
+    /// # Safety
+    /// `bytes` at `address` must be memory of this device that nothing else uses meanwhile.
+    pub(crate) unsafe fn fill(
+        &self,
+        address: u64,
+        bits: u32,
+        value: u64,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        match &self.kind {
+            // SAFETY: the caller's promise is the same.
+            StreamKind::Cuda(stream) => unsafe { stream.fill(address, bits, value, bytes) },
+        }
+    }
+
     /// Queues a copy of `from`'s bytes to `to`, which must be as long and on this stream's device.
     pub fn copy(&self, from: &DeviceTensor, to: &DeviceTensor) -> Result<(), Error> {
         if from.byte_size() != to.byte_size() {
@@ -237,6 +294,19 @@ impl Stream {
             (StreamKind::Cuda(stream), Memory::Cuda(from), Memory::Cuda(to)) => {
                 stream.copy(from, to)
             }
+        }
+    }
+}
+
+/// Launches that were captured ([`Stream::capture`]), to be run again and again. Runs of one graph follow each other.
+#[derive(Debug)]
+pub struct Graph(CudaGraph);
+
+impl Graph {
+    /// Queues all its launches on `stream`.
+    pub fn launch(&self, stream: &Stream) -> Result<(), Error> {
+        match &stream.kind {
+            StreamKind::Cuda(stream) => self.0.launch(stream),
         }
     }
 }

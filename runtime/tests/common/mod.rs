@@ -2,7 +2,8 @@
 
 use tesserine_set::{
     AbiArg, Access, BodyRecord, DType, Fact, Formula, FormulaOp, Instance, Manifest, ModuleKind,
-    Param, ParamKind, SetWriter, Signature, Term, ViewFacts, ViewParam,
+    OpRecord, Param, ParamKind, SetWriter, Signature, Step, StepArg, Term, ViewArg, ViewBase,
+    ViewFacts, ViewParam, WorkspaceRecord,
 };
 
 /// `y[i] = s * x[i] + y[i]`, an element a thread; `x` may be strided.
@@ -117,6 +118,54 @@ pub fn manifest() -> Manifest {
         }],
         ops: Vec::new(),
     }
+}
+
+/// `op shifted(x: view<f32>[n strided], y: mut view<f32>[n], s: f32) where n < 1 << 20 { workspace w: view<f32>[n] = 1.0;
+/// launch axpy(x, w, s); if n > 0 { launch axpy(w, y, 2.0); } }`
+pub fn op_manifest() -> Manifest {
+    let mut manifest = manifest();
+    let view = |base| {
+        let steps = Vec::new();
+        Some(StepArg::View(ViewArg { base, steps }))
+    };
+    let (x, y, w) = (
+        ViewBase::Param(0),
+        ViewBase::Param(1),
+        ViewBase::Workspace(0),
+    );
+    let n = || Formula::dim(0);
+    manifest.ops.push(OpRecord {
+        name: "shifted<f32>".into(),
+        source: "axpy.tess".into(),
+        source_hash: String::new(),
+        signature: manifest.instances[0].signature.clone(),
+        requires: vec![Fact::Holds(Formula::binary(
+            FormulaOp::Lt,
+            n(),
+            Formula::int(1 << 20),
+        ))],
+        workspaces: vec![WorkspaceRecord {
+            name: "w".into(),
+            dtype: DType::F32,
+            extents: vec![n()],
+            when: None,
+            fill: Some(1f32.to_bits().into()),
+            once: false,
+        }],
+        steps: vec![
+            Step {
+                instance: 0,
+                when: None,
+                args: vec![view(x), view(w), Some(StepArg::Scalar { param: 2 })],
+            },
+            Step {
+                instance: 0,
+                when: Some(Formula::binary(FormulaOp::Gt, n(), Formula::int(0))),
+                args: vec![view(w), view(y), Some(StepArg::Float(2f64.to_bits()))],
+            },
+        ],
+    });
+    manifest
 }
 
 /// The set's file, with other PTX if wanted.
