@@ -1580,6 +1580,8 @@ impl<'a> Passed<'a> {
                 }
             }
             Value::Absent(_) => {}
+            // A variant without fields needs no value.
+            Value::Type(TypeValue::Variant(variant)) if variant.item.fields.is_empty() => {}
             _ => self.list.push((name.to_owned(), value, span)),
         }
     }

@@ -38,7 +38,11 @@ pub fn convert(py: Python<'_>, error: &Error) -> PyErr {
     let message = error.to_string();
     match error {
         Error::Set(error) => set(py, error),
-        Error::NoKernel { .. } => raise(class!(py, "NoKernelError"), message),
+        Error::NoKernel { .. } | Error::NoOp { .. } => raise(class!(py, "NoKernelError"), message),
+        Error::Step { op, .. } | Error::Op { op, .. } => argument(py, op, None, message),
+        Error::WorkspaceSize { op, .. } | Error::WorkspaceHeld { op } => {
+            argument(py, op, Some("workspace"), message)
+        }
         Error::UnknownArgument { kernel, name, .. } | Error::RepeatedArgument { kernel, name } => {
             argument(py, kernel, Some(name), message)
         }

@@ -454,9 +454,7 @@ impl CudaStream {
                 sys::cuMemsetD8Async(address, low as u8, bytes, self.raw)
             } else if bits == 16 {
                 sys::cuMemsetD16Async(address, low as u16, bytes / 2, self.raw)
-            } else if bits == 32 {
-                sys::cuMemsetD32Async(address, half.0, bytes / 4, self.raw)
-            } else if half.0 == half.1 {
+            } else if bits == 32 || half.0 == half.1 {
                 sys::cuMemsetD32Async(address, half.0, bytes / 4, self.raw)
             } else {
                 let low = sys::cuMemsetD2D32Async(address, 8, half.0, 1, bytes / 8, self.raw);
