@@ -516,7 +516,7 @@ mod build {
                 signature: header.signature.clone(),
                 requires: header.requires.clone(),
                 bodies: records,
-                unordered: false,
+                unordered: instance.bodies.iter().any(crate::sema::is_unordered),
                 tune: Vec::new(),
             },
             bodies,

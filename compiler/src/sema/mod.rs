@@ -29,6 +29,7 @@ pub use check::check;
 pub use instance::{CParamInfo, KernelInfo, instantiate, kernels};
 pub use modules::{Module, Program};
 pub use op::{instantiate_op, is_op, ops};
+pub(crate) use races::is_unordered;
 
 /// An error that has already been reported.
 #[derive(Clone, Copy, Debug)]
