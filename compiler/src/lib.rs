@@ -130,10 +130,9 @@ impl Session {
         file.map_or("", |f| f.name.as_str())
     }
 
-    /// Where the kernel that `name` means in `module` is declared.
+    /// Where the item that `name` means in `module` is declared.
     pub fn declaration(&self, module: Module, name: &str) -> Option<span::Span> {
-        let (_, kernel) = sema::instance::find_kernel(&self.program, module, name)?;
-        Some(kernel.name.span)
+        self.program.declaration(module, name)
     }
 
     /// SHA-256 over the texts of the module and all that it uses, in hexadecimal.

@@ -4,7 +4,7 @@ use tesserine_compiler::{
     Session,
     diagnostics::{Diagnostics, render},
     target::Target,
-    testing::{Device, Launch, Options, Outcome},
+    testing::{Device, Launch, Options, Outcome, What},
 };
 
 const KERNELS: &str = "
@@ -17,6 +17,11 @@ grid (i in ceil_div(n, 16)) {
 }
 kernel first_rows(p: view<i32>[n] sorted, y: out view<i32>[n]) grid (i in n) { y[i] = p[i]; }
 kernel newer(x: view<f32>[n], y: out view<f32>[n]) for sm_90a grid (i in n) { y[i] = x[i]; }
+op quarter(x: view<f32>[n], y: out view<f32>[n], again: int = 1) {
+    workspace w: view<f32>[n];
+    launch half(x, w);
+    if again > 0 { launch half(w, y); } else { launch half(x, y, f = 0.25); }
+}
 kernel endless(y: out view<i32>[n]) grid (i in n) {
     let mut k = 0;
     while k < 10 { k = k * 2; }
@@ -111,6 +116,20 @@ fn fields_of_variants_are_arguments() {
          let b = iota<i32>[16] as f32;
          launch half<f32, E = Scaled>(x, y, e = Scaled(by = 3.0, add = b));
          expect(y, near = x * 0.5 * 3.0 + b);",
+    );
+}
+
+#[test]
+fn ops_are_launched() {
+    passes(
+        "let x = randn(f32, [37], seed = 1);
+         let y = empty(f32, [37]);
+         launch quarter(x, y);
+         expect(y, equal = x * 0.25);
+         launch quarter(x + 1.0, y, again = 0);
+         expect(y, equal = (x + 1.0) * 0.25);
+         expect_error(\"E0806\");
+         launch quarter(x, empty(f32, [38]));",
     );
 }
 
@@ -295,7 +314,11 @@ impl Device for Wrong {
         args: &mut tesserine_compiler::interp::Args,
     ) -> Result<(), String> {
         use tesserine_compiler::interp::{self, Arg};
-        interp::launch(launch.instance, args).map_err(|e| e.to_string())?;
+        match launch.what {
+            What::Kernel(instance) => interp::launch(instance, args).map(|_| ()),
+            What::Op(op) => interp::run_op(op, args).map(|_| ()),
+        }
+        .map_err(|e| e.to_string())?;
         if let Some(Arg::Tensor(y)) = args.get_mut("y")
             && y.shape[0] == 5
         {

@@ -17,7 +17,7 @@ use tesserine_compiler::{
     diagnostics::Diagnostics,
     interp,
     target::Target,
-    testing::{self, Launch, Options, Outcome, TestInfo},
+    testing::{self, Launch, Options, Outcome, TestInfo, What},
 };
 use tesserine_set::{Access, ParamKind};
 
@@ -302,9 +302,31 @@ impl testing::Device for Gpu {
             Ok(device) => device,
             Err(poisoned) => poisoned.into_inner(),
         };
+        match launch.what {
+            What::Kernel(_) => self.kernel(&device, launch.name, args),
+            What::Op(op) => {
+                let mut failed = None;
+                let ran = interp::run_op_with(op, args, |op, instance, args| {
+                    let name = &op.instances[instance].instance.name;
+                    if let (None, Err(error)) = (&failed, self.kernel(&device, name, args)) {
+                        failed = Some(error);
+                    }
+                    Ok(interp::Report::default())
+                });
+                match failed {
+                    Some(error) => Err(error),
+                    None => ran.map(|_| ()).map_err(|e| e.to_string()),
+                }
+            }
+        }
+    }
+}
+
+impl Gpu {
+    fn kernel(&self, device: &Device, name: &str, args: &mut interp::Args) -> Result<(), String> {
         let text = |error: tesserine::Error| error.to_string();
         let set = self.set.as_ref().ok_or("there is no code for it")?;
-        let kernel = set.kernel(launch.name).map_err(text)?;
+        let kernel = set.kernel(name).map_err(text)?;
         let params = &kernel.instance().signature.params;
         let mut memory = Vec::new();
         for param in params {
@@ -436,7 +458,13 @@ fn launched(
     let kernels: Vec<SetKernel> = wanted
         .par_iter()
         .map(|(test, name)| {
-            let made = |target: &Target| session.instantiate(test.module, name, *target).is_ok();
+            let made = |target: &Target| {
+                if session.is_op(test.module, name) {
+                    session.instantiate_op(test.module, name, *target).is_ok()
+                } else {
+                    session.instantiate(test.module, name, *target).is_ok()
+                }
+            };
             let source = test.name.rsplit_once("::").map_or("", |(file, _)| file);
             SetKernel {
                 source: source.to_owned(),

@@ -83,6 +83,14 @@ impl Program {
         self.modules[module.0 as usize].names.get(name).copied()
     }
 
+    /// Where the item that `name` is in `module` is named.
+    pub fn declaration(&self, module: Module, name: &str) -> Option<Span> {
+        match self.lookup(module, name)? {
+            Def::Item(owner, index) => item_name(&self.item(owner, index).kind).map(|n| n.span),
+            Def::Module(_) => None,
+        }
+    }
+
     pub(crate) fn item(&self, module: Module, index: usize) -> &ast::Item {
         &self.ast(module).items[index]
     }

@@ -3,7 +3,7 @@
 use tesserine_set::{Access, DType, ParamKind, ScalarValue, Signature};
 
 use super::{
-    Launch,
+    Launch, What,
     compare::{Tolerance, compare, neighbours},
     run::{Expected, Mode, Runner, differing},
     tensors::value_type,
@@ -13,13 +13,14 @@ use crate::{
     interp::{self, Arg, Args, Data, Tensor},
     ir::{
         ValueId,
-        tile::{Instance, OpKind, Type},
+        tile::{OpKind, Type},
     },
     sema::{
-        Eval,
+        Eval, Module,
         call::CArgument,
-        instance::{find_kernel, instantiate},
-        modules::nearest,
+        instance::instantiate,
+        instantiate_op,
+        modules::{Def, Program, nearest},
         value::{TypeValue, Value},
     },
     span::Span,
@@ -52,20 +53,19 @@ impl<'a> Runner<'a, '_> {
     ) -> Eval<()> {
         let expected = self.expected.take();
         let program = self.ev.program;
-        let found = match kernel.as_ident() {
-            Some(name) => find_kernel(program, self.module, &name.name).map(|k| (name, k.1)),
-            None => None,
-        };
-        let Some((name, item)) = found else {
+        let found = kernel
+            .as_ident()
+            .and_then(|name| Some((name, launchable(program, self.module, &name.name)?)));
+        let Some((name, params)) = found else {
             let text = self.ev.quote(kernel.span);
             let mut diagnostic = Diagnostic::error(
                 codes::E0502,
                 kernel.span,
-                format!("{text} is no kernel that is known here"),
+                format!("{text} is no kernel or op that is known here"),
             );
             let names = program
                 .names(self.module)
-                .filter(|n| find_kernel(program, self.module, n).is_some());
+                .filter(|n| launchable(program, self.module, n).is_some());
             if let Some(near) = nearest(text.trim_matches('`'), names) {
                 diagnostic = diagnostic.help(format!("did you mean `{near}`?"));
             }
@@ -75,7 +75,6 @@ impl<'a> Runner<'a, '_> {
         let instance = self.instance_text(&name.name, &cargs, span)?;
         let mut passed = Vec::new();
         let evaluated = self.ev.arguments_of(args)?;
-        let params = item.signature.as_ref().map_or(&[][..], |s| &s.params);
         let names: Vec<&str> = params.iter().map(|p| p.name.name.as_str()).collect();
         let placed = self.ev.place(&name.name, &names, evaluated, span)?;
         for (param, arg) in names.into_iter().zip(placed) {
@@ -203,20 +202,33 @@ impl<'a> Runner<'a, '_> {
             all
         };
         let target = self.options.target;
-        let instance = instantiate(self.ev.program, self.module, name, target)?;
-        let Some(first) = instance.bodies.first() else {
-            return Ok(());
+        let program = self.ev.program;
+        let (instance, op);
+        let what = if crate::sema::is_op(program, self.module, name) {
+            op = instantiate_op(program, self.module, name, target)?;
+            What::Op(&op)
+        } else {
+            instance = instantiate(program, self.module, name, target)?;
+            if instance.bodies.is_empty() {
+                return Ok(());
+            }
+            What::Kernel(&instance)
         };
-        let signature = first.header.signature.clone();
-        let (mut args, slots) = self.bind(&signature, passed).map_err(one)?;
+        let (mut args, slots) = self.bind(what.signature(), passed).map_err(one)?;
         let before = self.options.device.map(|_| args.clone());
-        interp::launch(&instance, &mut args)
-            .map_err(|error| one(error.diagnostic(first.header.span)))?;
+        let (ran, at) = match what {
+            What::Kernel(instance) => (
+                interp::launch(instance, &mut args).map(|_| ()),
+                instance.bodies[0].header.span,
+            ),
+            What::Op(op) => (interp::run_op(op, &mut args).map(|_| ()), op.span),
+        };
+        ran.map_err(|error| one(error.diagnostic(at)))?;
         if let (Some(device), Some(mut on_device)) = (self.options.device, before) {
             let launch = Launch {
                 module: self.module,
                 name,
-                instance: &instance,
+                what,
                 target,
             };
             device.launch(&launch, &mut on_device).map_err(|error| {
@@ -226,7 +238,7 @@ impl<'a> Runner<'a, '_> {
                     format!("`{name}` does not run on the device: {error}"),
                 ))
             })?;
-            agree(&instance, &slots, &args, &on_device, span).map_err(one)?;
+            agree(what, &slots, &args, &on_device, span).map_err(one)?;
             // What the device wrote is what the expectations are about; what was written, the interpreter knows.
             for slot in &slots {
                 if let (Some(Arg::Tensor(new)), Some(Arg::Tensor(old))) =
@@ -345,6 +357,18 @@ impl<'a> Runner<'a, '_> {
     }
 }
 
+/// The parameters of a kernel or op of that name.
+fn launchable<'a>(program: &'a Program, module: Module, name: &str) -> Option<&'a [ast::Param]> {
+    let Def::Item(owner, index) = program.lookup(module, name)? else {
+        return None;
+    };
+    match &program.item(owner, index).kind {
+        ast::ItemKind::Kernel(kernel) => Some(&kernel.signature.as_ref()?.params),
+        ast::ItemKind::Op(op) => Some(&op.params),
+        _ => None,
+    }
+}
+
 /// Takes a variant apart into the parameters that the runtime passes.
 fn flatten<'a>(name: String, value: Value<'a>, span: Span, out: &mut Vec<Passed<'a>>) {
     match &value {
@@ -362,7 +386,7 @@ fn flatten<'a>(name: String, value: Value<'a>, span: Span, out: &mut Vec<Passed<
 
 /// Whether a device wrote what the interpreter wrote.
 fn agree(
-    instance: &Instance,
+    what: What<'_>,
     slots: &[Slot],
     expected: &Args,
     found: &Args,
@@ -375,7 +399,7 @@ fn agree(
     };
     let mut types: Vec<DType> = Vec::new();
     let mut products = false;
-    for body in &instance.bodies {
+    for body in what.bodies() {
         for op in body.body.ops.values() {
             if matches!(op.kind, OpKind::Dot) {
                 products = true;

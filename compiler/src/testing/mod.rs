@@ -13,10 +13,12 @@ mod random;
 mod run;
 mod tensors;
 
+use tesserine_set::Signature;
+
 use crate::{
     diagnostics::Diagnostics,
     interp,
-    ir::tile,
+    ir::{op::Op, tile},
     sema::{Module, Program, instance::with_stack},
     span::Span,
     syntax::ast,
@@ -57,8 +59,35 @@ pub struct Launch<'a> {
     pub module: Module,
     /// The instance as it is written outside of source files: `gemm_nt<bf16, BM = 64>`.
     pub name: &'a str,
-    pub instance: &'a tile::Instance,
+    pub what: What<'a>,
     pub target: Target,
+}
+
+/// A kernel, or an op with all that it launches.
+#[derive(Clone, Copy)]
+pub enum What<'a> {
+    Kernel(&'a tile::Instance),
+    Op(&'a Op),
+}
+
+impl What<'_> {
+    pub fn signature(&self) -> &Signature {
+        match self {
+            What::Kernel(instance) => &instance.bodies[0].header.signature,
+            What::Op(op) => &op.record.signature,
+        }
+    }
+
+    /// Every body that a launch may run.
+    fn bodies(&self) -> impl Iterator<Item = &tile::Kernel> {
+        let (one, many) = match self {
+            What::Kernel(instance) => (Some(*instance), &[][..]),
+            What::Op(op) => (None, &op.instances[..]),
+        };
+        one.into_iter()
+            .chain(many.iter().map(|l| &l.instance))
+            .flat_map(|instance| &instance.bodies)
+    }
 }
 
 /// Something other than the interpreter that launches kernels.
