@@ -29,7 +29,10 @@ const STD: &[(&str, &str)] = &[
         "activation",
         include_str!("../../../stdlib/activation.tess"),
     ),
+    ("attention", include_str!("../../../stdlib/attention.tess")),
     ("epilogue", include_str!("../../../stdlib/epilogue.tess")),
+    ("layouts", include_str!("../../../stdlib/layouts.tess")),
+    ("order", include_str!("../../../stdlib/order.tess")),
 ];
 
 /// All loaded files.
