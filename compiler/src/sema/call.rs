@@ -157,7 +157,8 @@ impl<'a> Evaluator<'a> {
                 Ok(Value::Variant(Rc::new(VariantValue { ty, fields })))
             }
             Value::Type(TypeValue::VariantItem(module, item)) => {
-                let ty = self.variant_type(module, item, Vec::new(), spans.0)?;
+                let cargs = self.inferred_cargs(item, &args);
+                let ty = self.variant_type(module, item, cargs, spans.0)?;
                 let fields = self.fields(&item.name.name, &item.fields, args, spans.1)?;
                 Ok(Value::Variant(Rc::new(VariantValue { ty, fields })))
             }
@@ -174,6 +175,44 @@ impl<'a> Evaluator<'a> {
                 self.error(codes::E0108, spans.0, format!("{what} cannot be called"))
             }
         }
+    }
+
+    /// The compile-time arguments of a variant that its fields say: `a: A` by the variant given, `view<T>` by its elements.
+    fn inferred_cargs(
+        &self,
+        item: &'a ast::Variant,
+        args: &[Argument<'a>],
+    ) -> Vec<CArgument<'a>> {
+        let mut out = Vec::new();
+        for cparam in &item.cparams {
+            let found = item.fields.iter().enumerate().find_map(|(i, field)| {
+                let arg = args.iter().enumerate().find(|(at, arg)| match arg.name {
+                    Some(name) => name.name == field.name.name,
+                    None => *at == i,
+                });
+                let (_, arg) = arg?;
+                let value = match (&field.ty.as_ref()?.kind, &arg.value) {
+                    (ast::TypeKind::Path { path, .. }, Value::Variant(v))
+                        if path.as_ident()?.name == cparam.name.name =>
+                    {
+                        Value::Type(TypeValue::Variant(v.ty.clone()))
+                    }
+                    (ast::TypeKind::View { elem, .. }, value)
+                        if elem.as_ident()?.name == cparam.name.name =>
+                    {
+                        Value::DType(match (value, self.shape_of(value)) {
+                            (Value::View(view), _) => view.elem,
+                            (_, Some(Shape::Tile(t, _))) => t,
+                            _ => return None,
+                        })
+                    }
+                    _ => return None,
+                };
+                Some((Some(&cparam.name), value, arg.span))
+            });
+            out.extend(found);
+        }
+        out
     }
 
     /// The fields of a struct or variant, from arguments by place or name.
