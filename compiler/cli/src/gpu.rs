@@ -49,7 +49,7 @@ impl Code {
     }
 
     /// Runs it and waits; whose code it was.
-    fn run(
+    pub fn run(
         &self,
         device: &Device,
         stream: &Stream,

@@ -24,7 +24,8 @@ use tesserine_set::{Access, ParamKind};
 use crate::{
     args::Test,
     failure::{Failure, report},
-    gpu, source,
+    gpu::{self, Code},
+    source,
     terminal::{self, say},
 };
 
@@ -302,32 +303,13 @@ impl testing::Device for Gpu {
             Ok(device) => device,
             Err(poisoned) => poisoned.into_inner(),
         };
-        match launch.what {
-            What::Kernel(_) => self.kernel(&device, launch.name, args),
-            What::Op(op) => {
-                let mut failed = None;
-                let ran = interp::run_op_with(op, args, |op, instance, args| {
-                    let name = &op.instances[instance].instance.name;
-                    if let (None, Err(error)) = (&failed, self.kernel(&device, name, args)) {
-                        failed = Some(error);
-                    }
-                    Ok(interp::Report::default())
-                });
-                match failed {
-                    Some(error) => Err(error),
-                    None => ran.map(|_| ()).map_err(|e| e.to_string()),
-                }
-            }
-        }
-    }
-}
-
-impl Gpu {
-    fn kernel(&self, device: &Device, name: &str, args: &mut interp::Args) -> Result<(), String> {
         let text = |error: tesserine::Error| error.to_string();
         let set = self.set.as_ref().ok_or("there is no code for it")?;
-        let kernel = set.kernel(name).map_err(text)?;
-        let params = &kernel.instance().signature.params;
+        let code = match launch.what {
+            What::Kernel(_) => Code::Kernel(set.kernel(launch.name).map_err(text)?),
+            What::Op(_) => Code::Op(set.op(launch.name).map_err(text)?),
+        };
+        let params = &code.signature().params;
         let mut memory = Vec::new();
         for param in params {
             memory.push(match args.get(&param.name) {
@@ -351,10 +333,8 @@ impl Gpu {
             };
         }
         let stream = device.default_stream();
-        kernel
-            .launch_for(&stream, &passed, self.target)
+        code.run(&device, &stream, &passed, self.target)
             .map_err(text)?;
-        stream.synchronize().map_err(text)?;
         for (param, memory) in params.iter().zip(&memory) {
             let stored =
                 matches!(&param.kind, ParamKind::View(view) if view.access != Access::Read);
