@@ -178,11 +178,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// The compile-time arguments of a variant that its fields say: `a: A` by the variant given, `view<T>` by its elements.
-    fn inferred_cargs(
-        &self,
-        item: &'a ast::Variant,
-        args: &[Argument<'a>],
-    ) -> Vec<CArgument<'a>> {
+    fn inferred_cargs(&self, item: &'a ast::Variant, args: &[Argument<'a>]) -> Vec<CArgument<'a>> {
         let mut out = Vec::new();
         for cparam in &item.cparams {
             let found = item.fields.iter().enumerate().find_map(|(i, field)| {
