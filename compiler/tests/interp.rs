@@ -484,6 +484,7 @@ fn a_launch_takes_the_first_body_whose_facts_hold() {
         body: general.body,
     };
     let instance = Instance {
+        tune: Vec::new(),
         name: "axpy<f32>".into(),
         bodies: vec![special, general],
     };
@@ -497,6 +498,7 @@ fn a_launch_takes_the_first_body_whose_facts_hold() {
     let error = launch(1000).unwrap_err().to_string();
     assert!(error.contains("n < 1000"), "{error}");
     let instance = Instance {
+        tune: Vec::new(),
         name: "axpy<f32>".into(),
         bodies: instance.bodies[..1].to_vec(),
     };

@@ -100,6 +100,13 @@ fn header(facts: Vec<Formula>) -> Header {
             stages: None,
             blocks_per_sm: Some(2),
             max_regs: None,
+            loops: vec![("p".into(), 3)],
+            consumers: Some(2),
+            producers: Some(0),
+            cluster: vec![2, 1],
+            multicast: true,
+            pair: true,
+            promote: Some(128),
         },
         span: Span::NONE,
     }

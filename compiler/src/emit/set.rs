@@ -517,7 +517,7 @@ mod build {
                 requires: header.requires.clone(),
                 bodies: records,
                 unordered: instance.bodies.iter().any(crate::sema::is_unordered),
-                tune: Vec::new(),
+                tune: instance.tune.clone(),
             },
             bodies,
         })
@@ -557,6 +557,11 @@ mod build {
                         });
                     }
                     last.bodies.append(&mut part.instance.bodies);
+                    for tune in part.instance.tune {
+                        if !last.tune.contains(&tune) {
+                            last.tune.push(tune);
+                        }
+                    }
                 }
                 _ => instances.push(part.instance),
             }

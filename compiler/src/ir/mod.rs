@@ -114,6 +114,31 @@ pub struct Schedule {
     pub stages: Option<u32>,
     pub blocks_per_sm: Option<u32>,
     pub max_regs: Option<u32>,
+    /// Stages of single loops, by name.
+    pub loops: Vec<(String, u32)>,
+    /// Warpgroups that compute, where the block is divided into roles.
+    pub consumers: Option<u32>,
+    /// Warpgroups that copy for the others; none if it is 0.
+    pub producers: Option<u32>,
+    /// Neighbouring tiles whose blocks form a cluster, along the axes of the grid; empty if none do.
+    pub cluster: Vec<u32>,
+    /// The blocks of a cluster share the copies of what they have in common.
+    pub multicast: bool,
+    /// Two blocks compute a product together.
+    pub pair: bool,
+    /// Chains of eight-bit products are brought to f32 every so many k.
+    pub promote: Option<u32>,
+}
+
+impl Schedule {
+    /// Stages of a loop: its own, else those of all.
+    pub fn stages_of(&self, label: Option<&str>) -> Option<u32> {
+        let own = self
+            .loops
+            .iter()
+            .find(|(name, _)| Some(name.as_str()) == label);
+        own.map(|(_, stages)| *stages).or(self.stages)
+    }
 }
 
 /// Operations, values and regions of one function, owned together.

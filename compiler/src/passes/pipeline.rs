@@ -141,8 +141,8 @@ impl<'a> Planner<'a> {
     fn plans(&self) -> HashMap<OpId, Plan> {
         let mut plans = HashMap::new();
         for (id, op) in &self.body.ops {
-            if matches!(op.kind, OpKind::Tile(tile::OpKind::For { rev: false, .. }))
-                && let Some(plan) = self.plan(op.regions[0])
+            if let OpKind::Tile(tile::OpKind::For { rev: false, label }) = &op.kind
+                && let Some(plan) = self.plan(op.regions[0], label.as_deref())
             {
                 plans.insert(id, plan);
             }
@@ -150,7 +150,7 @@ impl<'a> Planner<'a> {
         plans
     }
 
-    fn plan(&self, region: RegionId) -> Option<Plan> {
+    fn plan(&self, region: RegionId, label: Option<&str>) -> Option<Plan> {
         let graph = Dependences::of(self.body, region);
         let mut loads: Vec<Load> = Vec::new();
         let mut products = HashMap::new();
@@ -200,7 +200,7 @@ impl<'a> Planner<'a> {
                 l.width * l.tile.elem.bits() / 8 >= LEAST_COPY && self.pads_with_zero(l.op)
             });
         let fits = self.target.shared_per_block() / slot.max(1);
-        let stages = self.header.schedule.stages;
+        let stages = self.header.schedule.stages_of(label);
         let (fill, depth) = if copied {
             let depth = stages.unwrap_or_else(|| MOST_STAGES.min(fits));
             (Fill::CpAsync, depth.max(1))

@@ -6,8 +6,7 @@ use super::{
     builtins::NAMES,
     eval::{Evaluator, find_interface, unknown_name},
     instance::{
-        CArgs, LATER_KEYS, SCHEDULE_KEYS, covers, find_kernel, is_general, make, unknown_key,
-        with_stack,
+        CArgs, SCHEDULE_KEYS, covers, find_kernel, is_general, make, unknown_key, with_stack,
     },
     modules::{Def, Module, Program, nearest},
     op::{as_kernel, make_op},
@@ -551,7 +550,6 @@ fn fits(program: &Program, module: Module, schedule: &ast::Schedule, out: &mut V
         for kv in values {
             let key = kv.key.name.as_str();
             let known = SCHEDULE_KEYS.contains(&key)
-                || LATER_KEYS.contains(&key)
                 || kv.field.is_some()
                 || signature.cparams.iter().any(|p| p.name.name == key);
             if !known {

@@ -43,8 +43,6 @@ pub struct Instance {
 /// One `tune` of a schedule: combinations of values that a tuner may try, in source spelling.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tune {
-    /// The target of the compilation that it was read for.
-    pub target: String,
     pub choices: Vec<Choice>,
     /// What a combination must satisfy, as written (`BM * BN <= 128 * 256`).
     #[serde(default)]

@@ -145,6 +145,7 @@ fn interpret_ir(text: &str) {
     if tile::verify(&kernel).is_ok() {
         let name = kernel.header.name.clone();
         launch(&tile::Instance {
+            tune: Vec::new(),
             name,
             bodies: vec![kernel],
         });

@@ -732,6 +732,24 @@ impl<'a> Parser<'a> {
                 self.header.schedule.blocks_per_sm = Some(self.integer()?);
             } else if self.eat_word("max_regs") {
                 self.header.schedule.max_regs = Some(self.integer()?);
+            } else if self.eat_word("consumers") {
+                self.header.schedule.consumers = Some(self.integer()?);
+            } else if self.eat_word("producers") {
+                self.header.schedule.producers = Some(self.integer()?);
+            } else if self.eat_word("promote") {
+                self.header.schedule.promote = Some(self.integer()?);
+            } else if self.eat_word("loop") {
+                let name = self.word("a loop's name")?.to_owned();
+                self.expect_word("stages")?;
+                let stages = self.integer()?;
+                self.header.schedule.loops.push((name, stages));
+            } else if self.eat_word("cluster") {
+                let size = self.integer()?;
+                self.header.schedule.cluster.push(size);
+            } else if self.eat_word("multicast") {
+                self.header.schedule.multicast = true;
+            } else if self.eat_word("pair") {
+                self.header.schedule.pair = true;
             } else {
                 self.header.signature.params = params;
                 return Ok(());

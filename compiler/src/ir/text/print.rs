@@ -242,9 +242,23 @@ impl<'a> Printer<'a> {
             ("stages", schedule.stages),
             ("blocks_per_sm", schedule.blocks_per_sm),
             ("max_regs", schedule.max_regs),
+            ("consumers", schedule.consumers),
+            ("producers", schedule.producers),
+            ("promote", schedule.promote),
         ] {
             if let Some(value) = value {
                 writeln!(self, "  {name} {value}");
+            }
+        }
+        for (name, stages) in &schedule.loops {
+            writeln!(self, "  loop {name} stages {stages}");
+        }
+        for size in &schedule.cluster {
+            writeln!(self, "  cluster {size}");
+        }
+        for (name, on) in [("multicast", schedule.multicast), ("pair", schedule.pair)] {
+            if on {
+                writeln!(self, "  {name}");
             }
         }
     }

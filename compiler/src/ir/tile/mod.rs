@@ -39,4 +39,6 @@ pub struct Kernel {
 pub struct Instance {
     pub name: String,
     pub bodies: Vec<Kernel>,
+    /// What its schedules name for a tuner to try.
+    pub tune: Vec<tesserine_set::Tune>,
 }

@@ -1,0 +1,165 @@
+//! Grids, schedules and control, from source to what a launch is told.
+
+use tesserine_compiler::{
+    Session,
+    diagnostics::{Diagnostics, render},
+    interp::{self, Arg, Args, Tensor},
+    ir::tile,
+    passes,
+    target::Target,
+};
+use tesserine_set::DType;
+
+fn make_for(text: &str, name: &str, target: &str) -> Result<tile::Instance, String> {
+    let mut session = Session::new();
+    let shown = |session: &Session, all: Diagnostics| -> String {
+        all.iter()
+            .map(|d| render(d, session.sources(), false))
+            .collect()
+    };
+    let module = match session.load_text("program.tess", text) {
+        Ok(module) => module,
+        Err(all) => return Err(shown(&session, all)),
+    };
+    let target = Target::parse(target).expect("a target");
+    let made = session
+        .instantiate(module, name, target)
+        .map_err(|all| shown(&session, all))?;
+    for body in &made.bodies {
+        assert_eq!(tile::verify(body), Ok(()), "{body}");
+    }
+    Ok(made)
+}
+
+fn make(text: &str, name: &str) -> tile::Instance {
+    make_for(text, name, "sm_90a").unwrap_or_else(|all| panic!("{all}"))
+}
+
+fn tensor(dtype: DType, shape: &[usize], values: &[f64]) -> Arg {
+    Tensor::from_f64(dtype, shape.to_vec(), values)
+        .expect("a tensor")
+        .into()
+}
+
+/// What the kernel leaves in `y`.
+fn run(instance: &tile::Instance, args: &[(&str, Arg)]) -> Vec<f64> {
+    let mut args: Args = args
+        .iter()
+        .map(|(n, a)| ((*n).to_owned(), a.clone()))
+        .collect();
+    interp::launch(instance, &mut args).unwrap_or_else(|e| panic!("{e}"));
+    match &args["y"] {
+        Arg::Tensor(tensor) => tensor.to_f64(),
+        Arg::Scalar(_) => panic!("`y` is a tensor"),
+    }
+}
+
+#[test]
+fn an_axis_ends_where_the_device_says() {
+    let text = "kernel k(x: view<f32>[n], ends: view<i32>[2], y: mut view<f32>[n]) \
+                grid persistent dynamic (i in ceil_div(n, 4) until ends[0] + ends[1]) order rev(i) \
+                { y[i*4 +: 4] = x[i*4 +: 4]; }";
+    let instance = make(text, "k");
+    let header = &instance.bodies[0].header;
+    assert!(header.persistent && header.dynamic && header.axes[0].rev);
+    let x: Vec<f64> = (1..=18).map(f64::from).collect();
+    for ends in [[0.0, 0.0], [1.0, 2.0], [7.0, 0.0], [-3.0, 1.0]] {
+        let got = run(
+            &instance,
+            &[
+                ("x", tensor(DType::F32, &[18], &x)),
+                ("ends", tensor(DType::I32, &[2], &ends)),
+                ("y", tensor(DType::F32, &[18], &[0.0; 18])),
+            ],
+        );
+        let end = (ends[0] + ends[1]) * 4.0;
+        let wanted: Vec<f64> = x.iter().map(|&v| if v <= end { v } else { 0.0 }).collect();
+        assert_eq!(got, wanted, "{ends:?}");
+    }
+}
+
+#[test]
+fn clusters_are_for_targets_that_have_them() {
+    let text = "kernel k<S: int = 2, R: int = 1>(x: view<f32>[n], y: out view<f32>[n]) \
+                grid (s in S cluster, i in ceil_div(n, 64 * S), r in R cluster) \
+                { y[(i*S + s)*64 +: 64] = x[(i*S + s)*64 +: 64]; }\n\
+                schedule k { sm_75 ..= sm_89 { S: 1 } sm_120a, sm_121a { S: 1 } }";
+    let size = |target, name| make_for(text, name, target).map(|i| i.bodies[0].header.cluster());
+    assert_eq!(size("sm_90a", "k"), Ok(2));
+    assert_eq!(size("sm_80", "k"), Ok(1));
+    assert_eq!(size("sm_121a", "k"), Ok(1));
+    assert_eq!(size("sm_100a", "k<S = 16>"), Ok(16));
+    for (target, name) in [
+        ("sm_89", "k<S = 2>"),
+        ("sm_120a", "k<S = 2>"),
+        ("sm_90a", "k<S = 32>"),
+        ("sm_90a", "k<S = 8, R = 4>"),
+    ] {
+        let found = size(target, name).unwrap_err();
+        assert!(found.contains("E0606"), "{found}");
+    }
+}
+
+const LOOPS: &str = "
+kernel mm(a: view<f16>[m, k], b: view<f16>[k, n], y: out view<f32>[m, n])
+where k % 8 == 0, n % 8 == 0, aligned(a, 16), aligned(b, 16)
+grid (i in ceil_div(m, 64), j in ceil_div(n, 64))
+{
+    let mut acc = zeros<f32>[64, 64];
+    p: for q in 0..ceil_div(k, 32) {
+        acc = dot(a[i*64 +: 64, q*32 +: 32], b[q*32 +: 32, j*64 +: 64], acc);
+    }
+    r: for q in 0..ceil_div(k, 32) {
+        acc = dot(a[i*64 +: 64, q*32 +: 32], b[q*32 +: 32, j*64 +: 64], acc);
+    }
+    y[i*64 +: 64, j*64 +: 64] = acc;
+}
+schedule mm {
+    sm_80 ..= sm_121a { warps: 4, stages: 3, p.stages: 2, consumers: 2, promote: 128 }
+    sm_90a ..= sm_110a { producers: 1, cluster: [2, 1], multicast: true }
+    tune { stages: [2, 3, 4], p.stages: [2, 1 + 2] where stages > 1 }
+}";
+
+#[test]
+fn schedules_speak_of_single_loops() {
+    let made = make_for(LOOPS, "mm", "sm_90a").unwrap();
+    let schedule = &made.bodies[0].header.schedule;
+    assert_eq!(schedule.stages_of(Some("p")), Some(2));
+    assert_eq!(schedule.stages_of(Some("r")), Some(3));
+    assert_eq!(schedule.stages_of(None), Some(3));
+    assert_eq!((schedule.consumers, schedule.producers), (Some(2), Some(1)));
+    assert_eq!(schedule.cluster, [2, 1]);
+    assert!(schedule.multicast && !schedule.pair);
+    let values = |values: &[&str]| values.iter().map(|v| (*v).to_owned()).collect::<Vec<_>>();
+    let [tune] = &made.tune[..] else {
+        panic!("{:?}", made.tune)
+    };
+    assert_eq!(tune.choices[0].name, "stages");
+    assert_eq!(tune.choices[0].values, values(&["2", "3", "4"]));
+    assert_eq!(tune.choices[1].name, "p.stages");
+    assert_eq!(tune.choices[1].values, values(&["2", "1 + 2"]));
+    assert_eq!(tune.wheres, ["stages > 1"]);
+    // The copies of a loop run as far ahead as its stages say.
+    let roles = passes::lower(&made.bodies[0], &Target::ALL[4]).expect("roles");
+    let depths: Vec<u32> = roles.channels.values().map(|c| c.depth).collect();
+    assert_eq!(depths, [2, 3]);
+    for (from, to, words) in [
+        ("promote: 128", "promote: 8", "from 16"),
+        ("p.stages: 2", "q.stages: 2", "no loop `q`"),
+        ("p.stages: 2", "p.warps: 2", "no key of a loop"),
+        ("producers: 1", "producers: 9", "from 0 to 4"),
+        ("cluster: [2, 1]", "cluster: [8, 4]", "at most 16"),
+        ("cluster: [2, 1]", "cluster: [2, 0]", "list"),
+        ("multicast: true", "pair: true", "products of two blocks"),
+        ("multicast: true", "multicast: 1", "`true` or `false`"),
+    ] {
+        let found = make_for(&LOOPS.replace(from, to), "mm", "sm_90a").unwrap_err();
+        assert!(found.contains("E060") && found.contains(words), "{found}");
+    }
+    let text = LOOPS.replace("sm_90a ..= sm_110a", "sm_80");
+    let found = make_for(&text, "mm", "sm_80").unwrap_err();
+    assert!(
+        found.contains("E0606") || found.contains("E0602"),
+        "{found}"
+    );
+}
