@@ -74,7 +74,14 @@ impl<'a> Evaluator<'a> {
                 }
                 Some(_) => {
                     let what = self.describe(value);
-                    self.error(codes::E0202, span, format!("{what} has no axes to index"))
+                    self.fail(
+                        Diagnostic::error(
+                            codes::E0202,
+                            span,
+                            format!("{what} has no axes to index"),
+                        )
+                        .help("the indices of all dimensions stand in one pair of brackets: `x[i, j]`"),
+                    )
                 }
                 None => {
                     let what = self.describe(value);
@@ -449,11 +456,18 @@ impl<'a> Evaluator<'a> {
                         (Value::Int(v), _) => {
                             let v = i64::try_from(*v).unwrap_or(-1);
                             if v < 0 || v >= extent() {
-                                return self.error(
+                                let mut d = Diagnostic::error(
                                     codes::E0207,
                                     index.span,
                                     format!("{v} is outside axis {axis}, which has {}", extent()),
                                 );
+                                if v < 0 && extent() + v >= 0 {
+                                    d = d.help(format!(
+                                        "indices count from 0: write `{}`",
+                                        extent() + v
+                                    ));
+                                }
+                                return self.fail(d);
                             }
                             offsets.push(v as u32);
                             kept.push(1);

@@ -763,6 +763,16 @@ impl<'a> Evaluator<'a> {
         let axis = match &args[..] {
             [] => None,
             [axis] => {
+                if let Some(name) = axis.name.filter(|name| name.name != "axis") {
+                    return self.fail(
+                        Diagnostic::error(
+                            codes::E0107,
+                            name.span,
+                            format!("`.{method}` has no parameter `{}`", name.name),
+                        )
+                        .help(format!("write the axis: `x.{method}(0)`")),
+                    );
+                }
                 if matches!(self.shape_of(&axis.value), Some(Shape::Tile(..)))
                     && matches!(method, "max" | "min")
                 {

@@ -111,8 +111,11 @@ impl<'a> Evaluator<'a> {
             name.span,
             format!("{what} has no function `{}`", name.name),
         );
-        if name.name == "mean" {
-            diagnostic = diagnostic.help("a mean is a sum over a number: `x.sum(i) / (n as f32)`");
+        if name.name == "t" {
+            return self.fail(diagnostic.help("write `x.t`, without parentheses"));
+        }
+        if let Some(help) = crate::syntax::habits::name(&name.name) {
+            return self.fail(diagnostic.help(help));
         }
         let names = METHODS.iter().chain(super::builtins::NAMES).copied();
         if let Some(near) = super::modules::nearest(&name.name, names) {

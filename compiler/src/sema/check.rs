@@ -35,6 +35,7 @@ pub fn check(program: &Program, module: Module) -> Diagnostics {
             program,
             module,
             scopes: Vec::new(),
+            ended: Vec::new(),
             out: Vec::new(),
         };
         for item in &program.ast(module).items {
@@ -566,6 +567,8 @@ struct Names<'p> {
     program: &'p Program,
     module: Module,
     scopes: Vec<Vec<String>>,
+    /// Names of this item whose block has ended.
+    ended: Vec<String>,
     out: Vec<Diagnostic>,
 }
 
@@ -582,7 +585,10 @@ impl Names<'_> {
     fn scoped(&mut self, f: impl FnOnce(&mut Self)) {
         self.scopes.push(Vec::new());
         f(self);
-        self.scopes.pop();
+        self.ended.extend(self.scopes.pop().into_iter().flatten());
+        if self.scopes.is_empty() {
+            self.ended.clear();
+        }
     }
 
     fn known(&self, name: &str) -> bool {
@@ -603,8 +609,14 @@ impl Names<'_> {
                 .cloned()
                 .chain(self.program.names(self.module).map(str::to_owned))
                 .collect();
-            self.out
-                .push(unknown_name(name, names.iter().map(String::as_str)));
+            let mut diagnostic = unknown_name(name, names.iter().map(String::as_str));
+            if self.ended.contains(&name.name) {
+                diagnostic.help = vec![format!(
+                    "a `let` ends with its block: declare `let mut {} = …` before it, and assign there",
+                    name.name
+                )];
+            }
+            self.out.push(diagnostic);
         }
     }
 
@@ -887,7 +899,19 @@ impl Names<'_> {
             }
             StmtKind::Expr(expr) => self.expr(expr),
             StmtKind::Assign { target, value, .. } => {
+                let told = self.out.len();
                 self.expr(target);
+                if let (ExprKind::Path(path), Some(diagnostic)) =
+                    (&target.kind, self.out.get_mut(told))
+                    && let Some(name) = path.as_ident()
+                    && diagnostic.help.is_empty()
+                {
+                    let help = format!(
+                        "a new name is given by `let {0} = …`, and `let mut {0} = …` if it changes",
+                        name.name
+                    );
+                    diagnostic.help.push(help);
+                }
                 self.expr(value);
             }
             StmtKind::If(branch) => self.branch(branch),

@@ -19,7 +19,7 @@ use crate::{
         tile::{BinaryOp, Builder, Constant, TileBody, Type, UnaryOp, param_type},
     },
     span::Span,
-    syntax::ast,
+    syntax::{ast, habits},
     target::Target,
 };
 
@@ -699,14 +699,8 @@ impl<'a> Evaluator<'a> {
             Value::Error => Err(Told),
             other => {
                 let what = self.describe(other);
-                self.error(
-                    codes::E0108,
-                    span,
-                    format!(
-                        "a scalar or tile is needed here, and {} is {what}",
-                        self.quote(span)
-                    ),
-                )
+                let this = self.quote(span);
+                self.error(codes::E0108, span, no_value(&this, &what))
             }
         }
     }
@@ -779,14 +773,8 @@ impl<'a> Evaluator<'a> {
                         return Err(Told);
                     }
                     let what = self.describe(value);
-                    let mut diagnostic = Diagnostic::error(
-                        codes::E0108,
-                        *at,
-                        format!(
-                            "a scalar or tile is needed here, and {} is {what}",
-                            self.quote(*at)
-                        ),
-                    );
+                    let mut diagnostic =
+                        Diagnostic::error(codes::E0108, *at, no_value(&self.quote(*at), &what));
                     if let Value::View(view) = value {
                         let slices = vec![".."; view.extents.len()].join(", ");
                         diagnostic = diagnostic
@@ -1300,6 +1288,17 @@ pub(crate) fn operand(text: &str) -> String {
     }
 }
 
+/// That `this`, which is `what`, is no scalar or tile.
+fn no_value(this: &str, what: &str) -> String {
+    match what.strip_suffix(this) {
+        Some(kind) => format!(
+            "a scalar or tile is needed here, and {this} is {}",
+            kind.trim_end().replacen("the ", "a ", 1)
+        ),
+        None => format!("a scalar or tile is needed here, and {this} is {what}"),
+    }
+}
+
 /// The diagnostic for a name that means nothing.
 pub(crate) fn unknown_name<'n>(
     name: &ast::Ident,
@@ -1324,6 +1323,9 @@ pub(crate) fn unknown_name<'n>(
             "it stands behind a value: write `x.{}(…)`",
             name.name
         ));
+    }
+    if let Some(help) = habits::name(&name.name) {
+        return diagnostic.help(help);
     }
     let known = candidates.chain(super::builtins::NAMES.iter().copied());
     match nearest(&name.name, known) {

@@ -473,6 +473,13 @@ impl<'a> Evaluator<'a> {
             super::modules::nearest(&name.name, names.iter().map(String::as_str))
         {
             diagnostic = diagnostic.help(format!("did you mean `{near}`?"));
+        } else if name.name == "T" {
+            diagnostic = diagnostic.help("write `x.t`");
+        } else if matches!(base.0, Value::Struct(_) | Value::Variant(_)) && !names.is_empty() {
+            let names: Vec<String> = names.iter().map(|n| format!("`{n}`")).collect();
+            diagnostic = diagnostic.note(format!("it has {}", names.join(", ")));
+        } else if let Some(help) = crate::syntax::habits::name(&name.name) {
+            diagnostic = diagnostic.help(help);
         }
         self.fail(diagnostic)
     }

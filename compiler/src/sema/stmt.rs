@@ -215,7 +215,7 @@ impl<'a> Evaluator<'a> {
                             expr.span,
                             format!("this gives {what}, which nothing uses"),
                         )
-                        .help("name it with `let`, or `let _ = …` to drop it"),
+                        .help("name it with `let`, or `let _ = …` to drop it; without the `;`, the last is the value of the block"),
                     );
                 }
                 Ok(())

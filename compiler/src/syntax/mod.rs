@@ -8,6 +8,7 @@ mod context;
 pub mod dump;
 pub mod fmt;
 mod format;
+pub(crate) mod habits;
 pub mod nesting;
 mod recover;
 pub mod token;

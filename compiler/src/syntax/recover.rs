@@ -113,16 +113,16 @@ impl Recovery<'_, '_> {
         None
     }
 
-    fn token(&self, i: usize) -> Option<Token<'_>> {
+    pub(super) fn token(&self, i: usize) -> Option<Token<'_>> {
         self.tokens.get(i).map(|t| t.1)
     }
 
-    fn before(&self, i: usize) -> Option<Token<'_>> {
+    pub(super) fn before(&self, i: usize) -> Option<Token<'_>> {
         self.token(i.checked_sub(1)?)
     }
 
     /// Where the token stands; the end of the text for the one after the last.
-    fn place(&self, i: usize) -> Span {
+    pub(super) fn place(&self, i: usize) -> Span {
         let end = self.tokens.last().map_or(0, |t| t.2);
         let (start, end) = self.tokens.get(i).map_or((end, end), |t| (t.0, t.2));
         Span {
@@ -133,7 +133,7 @@ impl Recovery<'_, '_> {
     }
 
     /// The point behind the token before.
-    fn gap(&self, i: usize) -> Span {
+    pub(super) fn gap(&self, i: usize) -> Span {
         let at = if i == 0 { 0 } else { self.place(i - 1).end };
         Span {
             file: self.file,
@@ -168,8 +168,16 @@ impl Recovery<'_, '_> {
             .is_some_and(|between| between.contains('\n'))
     }
 
+    /// Whether a comment behind the token before `i` looks as if it were to be computed.
+    fn commented_out(&self, i: usize) -> bool {
+        self.text
+            .get(self.gap(i).start as usize..)
+            .and_then(|rest| rest.lines().next()?.trim_start().strip_prefix("//"))
+            .is_some_and(|comment| comment.trim_end().ends_with(';'))
+    }
+
     /// The innermost bracket open before token `i`.
-    fn open(&self, i: usize) -> Option<usize> {
+    pub(super) fn open(&self, i: usize) -> Option<usize> {
         let mut open = Vec::new();
         for (k, (_, token, _)) in self.tokens[..i.min(self.tokens.len())].iter().enumerate() {
             match token {
@@ -188,7 +196,7 @@ impl Recovery<'_, '_> {
         open.pop()
     }
 
-    fn error(&self, span: Span, title: impl Into<String>) -> Diagnostic {
+    pub(super) fn error(&self, span: Span, title: impl Into<String>) -> Diagnostic {
         Diagnostic::error(codes::E0002, span, title)
     }
 
@@ -197,6 +205,9 @@ impl Recovery<'_, '_> {
         let place = self.place(i);
         let token = self.token(i);
         let replace = |with: &[Token<'static>]| Edit::Replace(i, with.to_vec());
+        if let Some(found) = self.mended_habit(i, s) {
+            return Some(found);
+        }
         let in_index = || {
             self.open(i)
                 .is_some_and(|o| self.tokens[o].1 == Token::BracketOpen)
@@ -214,7 +225,7 @@ impl Recovery<'_, '_> {
                 };
                 return Some((d, replace(&[Token::DotDot])));
             }
-            Some(Token::Colon) if s.expects("..") => {
+            Some(Token::Colon) if s.expects("..") && !self.new_line(i + 1) => {
                 let d = self.error(place, "a range is written `a..b`");
                 return Some((d, replace(&[Token::DotDot])));
             }
@@ -253,11 +264,14 @@ impl Recovery<'_, '_> {
             _ => {}
         }
         if s.expects(";") && begins(token, self.new_line(i)) {
-            return Some((
-                self.error(self.gap(i), "a `;` is missing")
-                    .at("expected `;`"),
-                Edit::Insert(i, Token::Semicolon),
-            ));
+            let mut d = self
+                .error(self.gap(i), "a `;` is missing")
+                .at("expected `;`");
+            if self.commented_out(i) {
+                d = d
+                    .help("`//` begins a comment; a quotient is `a / b`, of integers rounded down");
+            }
+            return Some((d, Edit::Insert(i, Token::Semicolon)));
         }
         if s.expects(",") && !s.expects(";") && self.new_line(i) && begins_element(token) {
             return Some((
@@ -309,6 +323,9 @@ impl Recovery<'_, '_> {
             Some(token) => format!("`{}`", token.text()),
         };
         let expression = s.expects("zeros");
+        if let Some(d) = self.habit(i, s) {
+            return d;
+        }
         match token {
             Some(Token::ParenOpen) if s.expects(">") && self.before(i) == Some(Token::Greater) => {
                 return self
@@ -392,7 +409,7 @@ impl Recovery<'_, '_> {
 }
 
 impl Stuck {
-    fn expects(&self, name: &str) -> bool {
+    pub(super) fn expects(&self, name: &str) -> bool {
         self.expected.iter().any(|e| e.trim_matches('"') == name)
     }
 

@@ -226,6 +226,8 @@ fn report_characters(file: FileId, text: &str, range: Range<usize>, diagnostics:
         format!("`{found}` cannot stand in a program"),
     );
     diagnostics.push(match text[range].chars().next() {
+        Some('@') => d.help("a product of matrices is `dot(a, b)`"),
+        Some('#') => d.help("comments begin with `//`"),
         Some('~') => d.help("the complement of an integer is `!x`"),
         Some('\'' | '‘' | '’' | '“' | '”') => d.help("strings stand between `\"` and `\"`"),
         Some(c) if c.is_alphabetic() => {

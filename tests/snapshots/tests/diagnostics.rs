@@ -46,6 +46,12 @@ const FORBIDDEN: &[&str] = &[
     "AST",
     "SSA",
     "todo",
+    "tesserine",
+    "rustc",
+    "Rust",
+    "IR",
+    "usize",
+    "Vec",
 ];
 
 struct Wrong {
@@ -213,6 +219,11 @@ fn messages_speak_the_language_of_the_author() {
                     };
                     assert!(!found, "{}: `{name}` in `{text}`", wrong.name);
                 }
+                let value = text
+                    .split('%')
+                    .skip(1)
+                    .any(|after| after.starts_with(|c: char| c.is_ascii_digit()));
+                assert!(!value, "{}: a value's number in `{text}`", wrong.name);
                 let lower = text.to_lowercase();
                 assert!(
                     !lower.starts_with("error") && !lower.contains("error: "),
