@@ -111,7 +111,9 @@ fn wrong_programs_get_their_codes() {
                 .take_while(|l| l.starts_with("//"))
                 .find_map(|l| l.strip_prefix("// ")?.strip_prefix(key)?.strip_prefix(": "))
         };
-        let Some(expected) = header("expect") else {
+        // What is wrong only when it runs is the business of the snapshots.
+        let runs = header("run").is_some() || text.starts_with("// test\n");
+        let Some(expected) = header("expect").filter(|_| !runs) else {
             continue;
         };
         let expected: Vec<&str> = expected.split(", ").collect();
