@@ -37,7 +37,20 @@ impl WarpGrid {
     /// The grid for a result of `m` by `n` made of pieces of `piece`: as few padded pieces a warp as possible, and of
     /// these the grid whose warps read the least of the operands.
     pub fn choose(m: u32, n: u32, warps: u32, piece: (u32, u32)) -> WarpGrid {
+        WarpGrid::choose_for(m, n, warps, piece, false)
+    }
+
+    /// As [`choose`](WarpGrid::choose). `chained`: the result is an operand of another product, or has one for an operand:
+    /// each warp gets whole rows where there are enough, so that they stay with it.
+    pub fn choose_for(m: u32, n: u32, warps: u32, piece: (u32, u32), chained: bool) -> WarpGrid {
         let (rows, columns) = (m.div_ceil(piece.0), n.div_ceil(piece.1));
+        if chained && rows >= warps {
+            return WarpGrid {
+                m: warps,
+                n: 1,
+                warps,
+            };
+        }
         let mut best = None;
         let mut along_m = 1;
         while along_m <= warps {
@@ -130,12 +143,13 @@ pub fn fma_result(shape: [u32; 2], warps: u32) -> Layout {
     }
 }
 
-/// The layout that the result of a product has by itself: `shape` is `[M, N]`.
-pub fn result(strategy: Strategy, shape: [u32; 2], warps: u32) -> Layout {
+/// The layout that the result of a product has by itself: `shape` is `[M, N]`. `chained` as for [`WarpGrid::choose_for`].
+pub fn result(strategy: Strategy, shape: [u32; 2], warps: u32, chained: bool) -> Layout {
     match strategy {
         Strategy::MmaSync(mma) => {
             let [m, n] = shape;
-            mma_result(shape, WarpGrid::choose(m, n, warps, (mma.m, mma.n)))
+            let grid = WarpGrid::choose_for(m, n, warps, (mma.m, mma.n), chained);
+            mma_result(shape, grid)
         }
         Strategy::Fma => fma_result(shape, warps),
     }

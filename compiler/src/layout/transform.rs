@@ -21,19 +21,29 @@ impl Layout {
         }
     }
 
-    /// Of `shape[i]` elements from `offsets[i]` on; `None` if an offset is no multiple of its block.
+    /// Of `shape[i]` elements from `offsets[i]` on; `None` if an offset is no multiple of its block, and what is taken no
+    /// part of a block that only registers divide.
     pub fn sliced(&self, offsets: &[u32], shape: &[u32]) -> Option<Layout> {
         let block = self.block();
-        let aligned = offsets.iter().zip(&block).all(|(o, b)| o % b == 0);
-        aligned.then(|| Layout {
-            shape: shape.to_vec(),
-            repeat: shape
-                .iter()
-                .zip(&block)
-                .map(|(s, b)| s.div_ceil(*b))
-                .collect(),
-            ..self.clone()
-        })
+        let mut result = self.clone();
+        result.shape = shape.to_vec();
+        for (d, (&offset, &len)) in offsets.iter().zip(shape).enumerate() {
+            if offset % block[d] == 0 {
+                result.repeat[d] = len.div_ceil(block[d]);
+                continue;
+            }
+            let part = len.is_power_of_two() && len < block[d] && offset % len == 0;
+            let threads = self.lane.iter().chain(&self.warp);
+            let apart =
+                |v: &Vec<u32>| v[d] < len || v.iter().enumerate().all(|(e, &x)| e == d || x == 0);
+            if !part || threads.into_iter().any(|v| v[d] >= len) || !self.register.iter().all(apart)
+            {
+                return None;
+            }
+            result.register.retain(|v| v[d] < len);
+            result.repeat[d] = 1;
+        }
+        Some(result)
     }
 
     /// Of the result of a reduction over `axis`: what moved along it holds replicas.

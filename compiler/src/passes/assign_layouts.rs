@@ -114,10 +114,15 @@ struct Group {
     product: Option<Strategy>,
     /// The products whose operands are here.
     operands: Vec<Operand>,
+    /// The products whose operands are slices along K of what is here, with the K of all of it.
+    cut: Vec<Operand>,
+    /// Layouts that index tiles of asynchronous copies have.
+    wishes: Vec<(Layout, f64)>,
     layout: Option<Layout>,
 }
 
 /// That a tile is an operand of a product.
+#[derive(Clone)]
 struct Operand {
     strategy: Strategy,
     side: Side,
@@ -371,6 +376,8 @@ impl<'a> Planner<'a> {
                     edges: Vec::new(),
                     product: None,
                     operands: Vec::new(),
+                    cut: Vec::new(),
+                    wishes: Vec::new(),
                     layout: None,
                 });
                 planner.groups.len() - 1
@@ -382,7 +389,35 @@ impl<'a> Planner<'a> {
         for &(id, depth) in order {
             planner.gather(id, LOOP.powi(depth), accesses);
         }
+        for &(id, _) in order {
+            planner.gather_cut(id);
+        }
         planner
+    }
+
+    /// Notes that slices of a tile are operands of products.
+    fn gather_cut(&mut self, id: OpId) {
+        let op = &self.body.ops[id];
+        let OpKind::Tile(tile::OpKind::Slice(_)) = op.kind else {
+            return;
+        };
+        let (Some(&from), Some(&to)) = (self.of.get(&op.operands[0]), self.of.get(&op.results[0]))
+        else {
+            return;
+        };
+        let shape = self.body.ty(op.operands[0]).ty.shape();
+        let whole: Vec<Operand> = self.groups[to]
+            .operands
+            .iter()
+            .map(|o| Operand {
+                k: match o.side {
+                    Side::Left => shape[1],
+                    Side::Right => shape[0],
+                },
+                ..o.clone()
+            })
+            .collect();
+        self.groups[from].cut.extend(whole);
     }
 
     /// Notes what the operation asks of the groups that it touches.
@@ -412,6 +447,24 @@ impl<'a> Planner<'a> {
                         dim,
                         depth,
                     });
+                }
+            }
+            OpKind::CopyAsync {
+                channel,
+                tile,
+                indices,
+                width,
+            } => {
+                let shape = self.channels[*channel].tiles[*tile as usize].shape;
+                let layout = copy_layout(shape, *width, self.warps);
+                let wishes: Vec<(usize, Layout)> = index_tiles(indices)
+                    .into_iter()
+                    .filter_map(|(i, dim)| {
+                        Some((group(op.operands.get(i))?, layout.projected(dim)))
+                    })
+                    .collect();
+                for (g, wish) in wishes {
+                    self.groups[g].wishes.push((wish, depth));
                 }
             }
             OpKind::Dot { strategy } => {
@@ -478,10 +531,22 @@ impl<'a> Planner<'a> {
         let mut order: Vec<usize> = (0..self.groups.len()).collect();
         order.sort_by(|&a, &b| weight(&self.groups[b]).total_cmp(&weight(&self.groups[a])));
         order.sort_by_key(|&g| self.groups[g].product.is_none());
+        // Groups of products that an operand of another one is made of, and those of these others.
+        let mut chained = vec![false; self.groups.len()];
+        for (g, group) in self.groups.iter().enumerate() {
+            if group.product.is_some() {
+                let mut others = group.operands.iter().chain(&group.cut);
+                if let Some(o) = others.find(|o| o.side == Side::Left) {
+                    chained[g] = true;
+                    chained[o.result] = true;
+                }
+            }
+        }
         for g in order {
             if let Some(strategy) = self.groups[g].product {
                 let shape = &self.groups[g].shape;
-                let layout = fragments::result(strategy, [shape[0], shape[1]], self.warps);
+                let layout =
+                    fragments::result(strategy, [shape[0], shape[1]], self.warps, chained[g]);
                 self.groups[g].layout = Some(layout);
                 continue;
             }
@@ -514,7 +579,9 @@ impl<'a> Planner<'a> {
             };
             candidates.extend(derived);
         }
-        candidates.extend(group.operands.iter().filter_map(|o| self.fragment(o)));
+        let operands = group.operands.iter().chain(&group.cut);
+        candidates.extend(operands.filter_map(|o| self.fragment(o)));
+        candidates.extend(group.wishes.iter().map(|(layout, _)| layout.clone()));
         let widest = group
             .anchors
             .iter()
@@ -597,6 +664,7 @@ impl<'a> Planner<'a> {
         let products: f64 = group
             .operands
             .iter()
+            .chain(group.cut.first())
             .filter_map(|o| Some((o, self.fragment(o)?)))
             .filter(|(_, fragment)| !is_free(layout, fragment))
             .map(|(o, fragment)| {
@@ -604,7 +672,18 @@ impl<'a> Planner<'a> {
                 (20.0 + f64::from(moved)) * o.depth
             })
             .sum();
-        accesses + reduces + conversions + products + 0.1 * registers * f64::from(group.values)
+        let wishes: f64 = group
+            .wishes
+            .iter()
+            .filter(|(wish, _)| !is_free(layout, wish))
+            .map(|(wish, depth)| (20.0 + 2.0 * f64::from(wish.registers())) * depth)
+            .sum();
+        accesses
+            + reduces
+            + conversions
+            + products
+            + wishes
+            + 0.1 * registers * f64::from(group.values)
     }
 
     /// Every value's and every use's layout.
@@ -741,9 +820,24 @@ impl<'a> Planner<'a> {
                     let (operand, result) = (op.operands[0], op.results[0]);
                     let natural = |from: &Layout| result_layout(kind, from, shape(result));
                     let own = of(operand);
+                    // What a product cuts along K is converted whole.
+                    let whole = self
+                        .of
+                        .get(&operand)
+                        .and_then(|&g| self.fragment(self.groups[g].cut.first()?));
+                    let suits = |l: &Layout| whole.as_ref().is_none_or(|w| is_free(l, w));
                     let chosen = own
                         .clone()
+                        .filter(|l| suits(l))
                         .and_then(|l| natural(&l).map(|n| (l, n)))
+                        .or_else(|| {
+                            let from = whole.clone()?;
+                            natural(&from).map(|n| (Arc::new(from), n))
+                        })
+                        .or_else(|| {
+                            let own = own.clone()?;
+                            natural(&own).map(|n| (own, n))
+                        })
                         .or_else(|| {
                             let edge = edge_of.get(&id)?;
                             let from = edge.backward(&*of(result)?, shape(operand))?;

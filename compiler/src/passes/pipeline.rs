@@ -20,10 +20,16 @@
 //! before, and the first step's operands are read there and carried along: on an H200 that brings `gemm_nt` from 0.49 to
 //! 0.59 of cuBLAS.
 //!
+//! An operand that does not come from such a slice is cut along K in registers. Where it is the same in all iterations and
+//! takes many registers, it is kept in shared memory from its definition on; and so is, for an iteration, what plain
+//! multiplications take, whose threads would each hold all of K.
+//!
+//! Where a slice lies may be said by index tiles, which are then worked out once more for the iteration that is copied.
+//!
 //! Invariants: an iteration has one barrier (two if there is one slot only); all copies have arrived behind the loop;
 //! what threads still read from the slots is ordered against later users of the same bytes by `insert_barriers`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use cranelift_entity::PrimaryMap;
 use petgraph::{
@@ -51,6 +57,15 @@ use crate::{
 /// Slots that no schedule asks for.
 const MOST_STAGES: u32 = 4;
 
+/// Bytes of shared memory that are left for scratch.
+const SCRATCH: u32 = 4 << 10;
+
+/// Words a thread from which on results of products and operands that stay the same do not all go into registers.
+const MANY_WORDS: u32 = 170;
+
+/// Words a thread of results of products from which on their operands are read when they are needed.
+const CROWDED_WORDS: u32 = 160;
+
 /// Bytes that an asynchronous copy moves at least.
 const LEAST_COPY: u32 = 4;
 
@@ -68,9 +83,11 @@ pub fn run(kernel: &mut Kernel, target: Target) -> Result<(), Diagnostics> {
             ordered: kernel.header.persistent,
             to: RoleBody::new(),
             map: HashMap::new(),
+            kept: HashMap::new(),
             buffers: &mut buffers,
             channels: &mut channels,
         };
+        rewrite.keep_from_outside();
         let root = rewrite.to.root;
         rewrite.region(role.body.root, root, 0);
         role.body = rewrite.to;
@@ -87,8 +104,28 @@ struct Plan {
     loads: Vec<Load>,
     /// By product: where its operands come from, if from the channel.
     products: HashMap<OpId, [Option<Source>; 2]>,
+    /// Operands that are kept in shared memory, by value.
+    kept: BTreeMap<ValueId, Kept>,
+    /// The results of products leave no registers to read operands ahead into.
+    crowded: bool,
     /// Operations of the loop's region that are no longer there.
     dropped: HashSet<OpId>,
+}
+
+/// An operand of products in shared memory that is no slice of a view.
+#[derive(Clone)]
+struct Kept {
+    tile: SharedTile,
+    /// Made in each iteration; else once, before the loop.
+    inside: bool,
+}
+
+/// Where an operand lies.
+#[derive(Clone, Copy, Debug)]
+enum Store {
+    /// In the slots that loads fill, as the tile of this number.
+    Ring(u32),
+    Kept(ValueId),
 }
 
 /// A load that goes through the channel, as the tile of its number.
@@ -104,7 +141,7 @@ struct Load {
 /// An operand of a product.
 #[derive(Clone, Debug)]
 struct Source {
-    tile: u32,
+    store: Store,
     transposed: bool,
     /// Element types that it is cast to on the way, one after another.
     casts: Vec<DType>,
@@ -160,6 +197,9 @@ impl<'a> Planner<'a> {
             let OpKind::Dot { strategy } = op.kind else {
                 continue;
             };
+            if self.body.ty(op.results[0]).ty.shape().len() != 2 {
+                continue;
+            }
             let mut sources = [None, None];
             for (i, source) in sources.iter_mut().enumerate() {
                 let Some(chain) = self.chain(region, &graph, op.operands[i]) else {
@@ -176,7 +216,7 @@ impl<'a> Planner<'a> {
                 dropped.insert(chain.load);
                 dropped.extend(chain.passed);
                 *source = Some(Source {
-                    tile: at as u32,
+                    store: Store::Ring(at as u32),
                     transposed: chain.transposed,
                     casts: chain.casts,
                 });
@@ -195,12 +235,23 @@ impl<'a> Planner<'a> {
                 .bytes()
                 .next_multiple_of(SharedLayout::ALIGN);
         }
+        let results = products.keys().map(|&id| self.body.ops[id].results[0]);
+        let crowded = results.map(|r| self.words(r)).sum::<u32>() > CROWDED_WORDS;
+        let kept = self.kept(region, &graph, &mut products);
+        let beside: u32 = kept
+            .values()
+            .map(|k| k.tile.layout.bytes().next_multiple_of(SharedLayout::ALIGN))
+            .sum();
         let copied = self.target.has(Feature::CpAsync)
             && loads.iter().all(|l| {
                 l.width * l.tile.elem.bits() / 8 >= LEAST_COPY && self.pads_with_zero(l.op)
             });
-        let fits = self.target.shared_per_block() / slot.max(1);
+        let left = self.target.shared_per_block().saturating_sub(beside);
+        let fits = left.saturating_sub(SCRATCH) / slot.max(1);
         let stages = self.header.schedule.stages_of(label);
+        if fits == 0 && stages.is_none() {
+            return None;
+        }
         let (fill, depth) = if copied {
             let depth = stages.unwrap_or_else(|| MOST_STAGES.min(fits));
             (Fill::CpAsync, depth.max(1))
@@ -227,8 +278,83 @@ impl<'a> Planner<'a> {
             depth,
             loads,
             products,
+            kept,
+            crowded,
             dropped,
         })
+    }
+
+    /// Words of a thread that the tile takes if no thread holds what another one does.
+    fn words(&self, value: ValueId) -> u32 {
+        let ty = &self.body.ty(value).ty;
+        let elements: u32 = ty.shape().iter().product();
+        elements * ty.elem().bits().max(16) / 32 / (Target::WARP * self.warps)
+    }
+
+    /// The operands of `products` in `region` that come from no copies and had better lie in shared memory; they become
+    /// sources.
+    fn kept(
+        &self,
+        region: RegionId,
+        graph: &Dependences,
+        products: &mut HashMap<OpId, [Option<Source>; 2]>,
+    ) -> BTreeMap<ValueId, Kept> {
+        let mut kept: BTreeMap<ValueId, Kept> = BTreeMap::new();
+        let results: u32 = products
+            .keys()
+            .map(|&id| self.words(self.body.ops[id].results[0]))
+            .sum();
+        for &id in &self.body.regions[region].ops {
+            let Some(sources) = products.get_mut(&id) else {
+                continue;
+            };
+            let op = &self.body.ops[id];
+            let OpKind::Dot { strategy } = op.kind else {
+                continue;
+            };
+            for (side, source) in sources.iter_mut().enumerate() {
+                let value = op.operands[side];
+                let Some(def) = self.body.defining_op(value) else {
+                    continue;
+                };
+                let inside = graph.nodes.contains_key(&def);
+                let constant = match self.body.ops[def].kind {
+                    OpKind::Tile(tile::OpKind::Iota) => true,
+                    OpKind::Tile(tile::OpKind::Broadcast) => {
+                        let from = self.body.ops[def].operands[0];
+                        self.body.ty(from).ty.shape().is_empty()
+                    }
+                    _ => false,
+                };
+                let serves = match strategy {
+                    Strategy::MmaSync(_) => {
+                        !inside && results + self.words(value) > MANY_WORDS && self.words(value) > 8
+                    }
+                    Strategy::Fma => true,
+                };
+                let elem = self.body.ty(value).ty.elem();
+                if source.is_some() || constant || !serves || elem.bits() < 8 {
+                    continue;
+                }
+                let shape = self.body.ty(value).ty.shape();
+                let entry = kept.entry(value).or_insert_with(|| Kept {
+                    tile: SharedTile {
+                        elem,
+                        shape: [shape[0], shape[1]],
+                        layout: SharedLayout::new(shape[0], shape[1], elem.bits() / 8),
+                        offset: 0,
+                    },
+                    inside,
+                });
+                self.widen(&mut entry.tile, strategy, id, side, false);
+                *source = Some(Source {
+                    store: Store::Kept(value),
+                    transposed: false,
+                    casts: Vec::new(),
+                });
+            }
+        }
+        kept
     }
 
     /// The way from a load in `region` to the operand `value` of a product, if it may go through a channel.
@@ -315,26 +441,24 @@ impl<'a> Planner<'a> {
         let args = &self.body.regions[region].args;
         let repeats = |&id: &OpId| {
             let op = &self.body.ops[id];
+            let of_read_only = matches!(
+                op.operands.first().map(|&v| &self.body.ty(v).ty),
+                Some(tile::Type::View(v)) if v.access == Access::Read
+            );
             let pure = match &op.kind {
                 OpKind::Tile(
                     tile::OpKind::If
                     | tile::OpKind::For { .. }
                     | tile::OpKind::While
-                    | tile::OpKind::Assert { .. },
+                    | tile::OpKind::Assert { .. }
+                    | tile::OpKind::Debug { .. },
                 ) => false,
                 OpKind::Tile(_) => true,
-                // A number in a table, which no one changes.
-                OpKind::Load { .. } => matches!(
-                    &self.body.ty(op.operands[0]).ty,
-                    tile::Type::View(v) if v.access == Access::Read
-                ),
+                // Numbers in a table, which no one changes.
+                OpKind::Load { .. } => of_read_only,
                 _ => false,
             };
-            let scalar = op
-                .results
-                .iter()
-                .all(|&r| !matches!(self.body.ty(r).ty, tile::Type::Tile(_)));
-            pure && scalar && !op.operands.iter().any(|v| args[1..].contains(v))
+            pure && !op.operands.iter().any(|v| args[1..].contains(v))
         };
         let carried = op.operands.iter().any(|v| args[1..].contains(v));
         (!carried && slice.iter().all(repeats)).then_some(slice)
@@ -376,7 +500,11 @@ impl<'a> Planner<'a> {
         transposed: bool,
     ) {
         let result = self.body.ty(self.body.ops[id].results[0]).ty.shape();
-        let padded = fragments::result(strategy, [result[0], result[1]], self.warps).padded()[side];
+        let shape = [result[0], result[1]];
+        let padded = [false, true]
+            .map(|chained| fragments::result(strategy, shape, self.warps, chained).padded()[side])
+            .into_iter()
+            .fold(0, u32::max);
         let element = tile.elem.bits() / 8;
         // The dimension that the result has too: rows of the left operand, columns of the right one.
         if (side == 0) != transposed {
@@ -486,6 +614,8 @@ struct Rewrite<'a> {
     ordered: bool,
     to: RoleBody,
     map: HashMap<ValueId, ValueId>,
+    /// Where values lie that are kept in shared memory.
+    kept: HashMap<ValueId, ChannelId>,
     buffers: &'a mut PrimaryMap<BufferId, Buffer>,
     channels: &'a mut PrimaryMap<ChannelId, Channel>,
 }
@@ -499,6 +629,62 @@ struct Loop<'a> {
 }
 
 impl Rewrite<'_> {
+    /// A channel of one slot for a tile.
+    fn alone(&mut self, tile: SharedTile) -> ChannelId {
+        let buffer = self.buffers.next_key();
+        let channel = self.channels.push(Channel {
+            tiles: vec![tile],
+            depth: 1,
+            fill: Fill::Registers,
+            buffer,
+        });
+        self.buffers.push(Buffer {
+            bytes: self.channels[channel].slot_bytes(),
+            align: SharedLayout::ALIGN,
+            offset: None,
+        });
+        channel
+    }
+
+    /// Makes channels for what loops find in shared memory: one for each value, with room for all of its uses.
+    fn keep_from_outside(&mut self) {
+        let mut tiles: BTreeMap<ValueId, SharedTile> = BTreeMap::new();
+        for plan in self.plans.values() {
+            for (&value, kept) in plan.kept.iter().filter(|(_, k)| !k.inside) {
+                let tile = tiles.entry(value).or_insert_with(|| kept.tile.clone());
+                let element = tile.elem.bits() / 8;
+                let rows = tile.layout.rows.max(kept.tile.layout.rows);
+                let columns = tile.layout.pitch.max(kept.tile.layout.pitch) / element;
+                tile.layout = SharedLayout::new(rows, columns, element);
+            }
+        }
+        for (value, tile) in tiles {
+            let channel = self.alone(tile);
+            self.kept.insert(value, channel);
+        }
+    }
+
+    /// Puts those results of `id` into shared memory that loops want there. `again`: this happens more than once.
+    fn keep(&mut self, id: OpId, into: RegionId, again: bool) {
+        let op = &self.from.ops[id];
+        for &result in &op.results {
+            let Some(&channel) = self.kept.get(&result) else {
+                continue;
+            };
+            if again {
+                self.effect(into, OpKind::Barrier, Vec::new(), op.span);
+            }
+            self.write(channel, 0, result, into, op.span);
+        }
+    }
+
+    /// Writes a value to slot 0 of a channel.
+    fn write(&mut self, channel: ChannelId, tile: u32, value: ValueId, into: RegionId, span: Span) {
+        let slot = self.int(into, 0);
+        let operands = vec![self.map[&value], slot];
+        self.effect(into, OpKind::WriteShared { channel, tile }, operands, span);
+    }
+
     fn region(&mut self, region: RegionId, into: RegionId, loops: u32) {
         self.arguments(region, into);
         for &id in &self.from.regions[region].ops {
@@ -516,8 +702,15 @@ impl Rewrite<'_> {
     fn op(&mut self, id: OpId, into: RegionId, loops: u32) {
         if let Some(plan) = self.plans.get(&id) {
             self.pipelined(id, plan, into, loops);
+            self.keep(id, into, self.ordered || loops > 0);
             return;
         }
+        self.made(id, into, loops);
+        self.keep(id, into, self.ordered || loops > 0);
+    }
+
+    /// `id` in a loop of its own or none, without what becomes of its results.
+    fn made(&mut self, id: OpId, into: RegionId, loops: u32) {
         let op = &self.from.ops[id];
         let is_loop = matches!(
             op.kind,
@@ -627,6 +820,10 @@ impl Rewrite<'_> {
             align: SharedLayout::ALIGN,
             offset: None,
         });
+        for (&value, kept) in plan.kept.iter().filter(|(_, k)| k.inside) {
+            let channel = self.alone(kept.tile.clone());
+            self.kept.insert(value, channel);
+        }
         let argument = self.from.regions[region].args[0];
         let one_slot = plan.depth == 1;
         let copied = plan.fill == Fill::CpAsync;
@@ -750,6 +947,10 @@ impl Rewrite<'_> {
                     self.product(id, &fill(index), sources, inner, slot, start, carried);
                 prefetched.extend(tiles);
                 next_carried = next;
+                if plan.kept.contains_key(&self.from.ops[id].results[0]) {
+                    self.keep(id, inner, false);
+                    self.effect(inner, OpKind::Barrier, Vec::new(), self.from.ops[id].span);
+                }
                 continue;
             }
             if matches!(self.from.ops[id].kind, OpKind::Tile(tile::OpKind::Yield)) {
@@ -768,7 +969,18 @@ impl Rewrite<'_> {
                 self.effect(inner, kind, values, self.from.ops[id].span);
                 continue;
             }
-            self.op(id, inner, loops + 1);
+            // What an iteration keeps, threads have read before its head's barrier.
+            if self.from.ops[id]
+                .results
+                .iter()
+                .any(|r| plan.kept.contains_key(r))
+            {
+                self.made(id, inner, loops + 1);
+                self.keep(id, inner, false);
+                self.effect(inner, OpKind::Barrier, Vec::new(), self.from.ops[id].span);
+            } else {
+                self.op(id, inner, loops + 1);
+            }
         }
 
         let types = inits.iter().map(|&v| self.to.ty(v).clone()).collect();
@@ -862,7 +1074,7 @@ impl Rewrite<'_> {
                 let op = &self.from.ops[id];
                 let k = self.from.ty(op.operands[0]).ty.shape()[1];
                 matches!(op.kind, OpKind::Dot { strategy } if lead(strategy) > 0
-                    && sources.iter().all(|s| s.is_some())
+                    && sources.iter().all(|s| matches!(s, Some(s) if matches!(s.store, Store::Ring(_))))
                     && depth(strategy, k) < k)
             }
             _ => false,
@@ -894,11 +1106,12 @@ impl Rewrite<'_> {
             unreachable!("products are planned for `dot`s only");
         };
         let k = self.from.ty(op.operands[0]).ty.shape()[1];
-        let steps = if sources.iter().all(|s| s.is_some()) {
+        let steps = if is_cut(strategy, sources) {
             k / depth(strategy, k)
         } else {
             1
         };
+        let lead = if at.plan.crowded { 0 } else { lead(strategy) };
         let (first, mut finish) = carried.unzip();
         let mut read: Vec<[ValueId; 2]> = first.into_iter().collect();
         let mut start = Some(start);
@@ -906,7 +1119,7 @@ impl Rewrite<'_> {
         let mut next = None;
         let mut acc = self.map[&op.operands[2]];
         for i in 0..steps {
-            while (read.len() as u32) < steps.min(i + 1 + lead(strategy)) {
+            while (read.len() as u32) < steps.min(i + 1 + lead) {
                 if read.len() == 1
                     && let Some(start) = start.take()
                 {
@@ -944,11 +1157,21 @@ impl Rewrite<'_> {
         let op = &self.from.ops[id];
         let k = self.from.ty(op.operands[0]).ty.shape()[1];
         let step = match op.kind {
-            OpKind::Dot { strategy } if sources.iter().all(|s| s.is_some()) => depth(strategy, k),
+            OpKind::Dot { strategy } if is_cut(strategy, sources) => depth(strategy, k),
             _ => k,
         };
         [0, 1].map(|side| match &sources[side] {
             Some(source) => self.operand(at, id, side, source, number * step, step, into, slot),
+            None if step < k => {
+                let value = self.map[&op.operands[side]];
+                let ty = &self.from.ty(op.operands[side]).ty;
+                let (mut shape, mut offsets) = (ty.shape().to_vec(), vec![0, 0]);
+                shape[1 - side] = step;
+                offsets[1 - side] = number * step;
+                let ty = tile::Type::tile(ty.elem(), shape);
+                let kind = OpKind::Tile(tile::OpKind::Slice(offsets));
+                self.value(into, kind, vec![value], ty, op.span)
+            }
             None => self.map[&op.operands[side]],
         })
     }
@@ -970,25 +1193,42 @@ impl Rewrite<'_> {
         slot: ValueId,
     ) -> ValueId {
         let op = &self.from.ops[id];
-        let tile = &at.plan.loads[source.tile as usize].tile;
+        let (channel, tile, elem, slot) = match source.store {
+            Store::Ring(tile) => {
+                let elem = at.plan.loads[tile as usize].tile.elem;
+                (at.channel, tile, elem, slot)
+            }
+            Store::Kept(value) => {
+                let elem = self.from.ty(value).ty.elem();
+                (self.kept[&value], 0, elem, self.int(into, 0))
+            }
+        };
         let mut shape = self.from.ty(op.operands[side]).ty.shape().to_vec();
         let along_k = 1 - side;
         shape[along_k] = step;
         let mut offsets = [0, 0];
         offsets[if source.transposed { side } else { along_k }] = offset;
         let kind = OpKind::ReadShared {
-            channel: at.channel,
-            tile: source.tile,
+            channel,
+            tile,
             offsets,
             transposed: source.transposed,
         };
-        let ty = tile::Type::tile(tile.elem, shape);
+        let ty = tile::Type::tile(elem, shape);
         let mut value = self.value(into, kind, vec![slot], ty.clone(), op.span);
         for &elem in &source.casts {
             let kind = OpKind::Tile(tile::OpKind::Cast);
             value = self.value(into, kind, vec![value], ty.with_elem(elem), op.span);
         }
         value
+    }
+}
+
+/// Whether a product is cut along K.
+fn is_cut(strategy: Strategy, sources: &[Option<Source>; 2]) -> bool {
+    match strategy {
+        Strategy::MmaSync(_) => sources.iter().any(|s| s.is_some()),
+        Strategy::Fma => sources.iter().all(|s| s.is_some()),
     }
 }
 

@@ -153,7 +153,7 @@ impl Simplify<'_> {
         if let Some(value) = self.same(&kind, &operands, &ty) {
             return value;
         }
-        if let Some((kind, operands)) = self.shorter(&kind, &operands) {
+        if let Some((kind, operands)) = self.shorter(&kind, &operands, &ty) {
             return self.simple(kind, operands, ty, into, span);
         }
         if let Some(scalars) = self.scalars(&kind, &operands) {
@@ -176,6 +176,7 @@ impl Simplify<'_> {
             OpKind::Load { .. } => {
                 matches!(self.to.ty(operands[0]), Type::View(v) if v.access == Access::Read)
             }
+            OpKind::Atomic { .. } | OpKind::Arrive { .. } => false,
             _ => true,
         };
         let key = format!("{kind:?} {operands:?} {ty:?}");
@@ -290,7 +291,12 @@ impl Simplify<'_> {
     }
 
     /// The same from further up the chain, past operations that move nothing.
-    fn shorter(&self, kind: &OpKind, operands: &[ValueId]) -> Option<(OpKind, Vec<ValueId>)> {
+    fn shorter(
+        &self,
+        kind: &OpKind,
+        operands: &[ValueId],
+        ty: &Type,
+    ) -> Option<(OpKind, Vec<ValueId>)> {
         let first = *operands.first()?;
         let (inner, from) = match kind {
             OpKind::Broadcast | OpKind::Reshape | OpKind::Permute(_) | OpKind::Slice(_) => {
@@ -308,6 +314,10 @@ impl Simplify<'_> {
                 pads.then(|| (OpKind::Broadcast, from.to_vec()))
             }
             (OpKind::Reshape, OpKind::Reshape) => Some((OpKind::Reshape, from.to_vec())),
+            // Numbers in row-major order stay so.
+            (OpKind::Reshape, OpKind::Iota) if !ty.shape().is_empty() => {
+                Some((OpKind::Iota, Vec::new()))
+            }
             (OpKind::Permute(outer), OpKind::Permute(inner)) => {
                 let perm = outer.iter().map(|&p| inner[p as usize]).collect();
                 Some((OpKind::Permute(perm), from.to_vec()))
