@@ -598,3 +598,14 @@ fn loops_are_left_early() {
         y[..] = zeros<f32>[8] + (s as f32);";
     assert_eq!(eight(body, RAMP), vec![5.0 * 2.0 + 4.0 * 100.0 + 1000.0; 8]);
 }
+
+#[test]
+fn a_dimension_may_have_the_name_of_a_function() {
+    let text = "
+        fn rows(x) = x * 2.0;
+        kernel twice(x: view<f32>[rows], y: out view<f32>[rows]) grid (i in ceil_div(rows, 4)) { y[i*4 +: 4] = x[i*4 +: 4] * 2.0; }";
+    let made = make(text, "twice");
+    let x = tensor(DType::F32, &[3], &[1.0, 2.0, 3.0]);
+    let y = run(&made, vec![("x", x), ("y", zeros(DType::F32, &[3]))], "y");
+    assert_eq!(y, [2.0, 4.0, 6.0]);
+}

@@ -6,6 +6,7 @@ use super::{
     Eval,
     call::bare,
     eval::Evaluator,
+    modules::Def,
     value::{Host, Symbol, Value},
 };
 use crate::{
@@ -175,7 +176,8 @@ impl<'a> Evaluator<'a> {
             }
             None => {}
         }
-        if self.program.lookup(self.module(), &name.name).is_some() {
+        // Functions, kernels and types are no numbers: a dimension may have their name.
+        if self.is_constant_item(name) {
             return match self.name(name) {
                 Ok(Value::Int(v)) => Ok(Formula::int(i64::try_from(v).unwrap_or(i64::MAX))),
                 Ok(Value::Bool(v)) => Ok(Formula::int(v.into())),
@@ -206,6 +208,16 @@ impl<'a> Evaluator<'a> {
         }
         self.unknown(name);
         Err(None)
+    }
+
+    fn is_constant_item(&self, name: &ast::Ident) -> bool {
+        match self.program.lookup(self.module(), &name.name) {
+            Some(Def::Item(module, index)) => {
+                let item = self.program.item(module, index);
+                matches!(item.kind, ast::ItemKind::Const(_))
+            }
+            _ => false,
+        }
     }
 
     /// A formula, or an error with `code` that says what it is for.
