@@ -1,7 +1,8 @@
-//! `tess emit`: one stage of one kernel.
+//! `tess emit`: one stage of one kernel, or of all that an op launches.
 
 use tesserine_compiler::{
-    Session, diagnostics::Diagnostics, emit::stage, passes::PASSES, span::SourceMap, syntax,
+    Session, diagnostics::Diagnostics, emit::stage, ir::tile, passes::PASSES, span::SourceMap,
+    syntax, target::Target,
 };
 
 use crate::{
@@ -32,11 +33,35 @@ pub fn run(args: &Emit) -> Result<(), Failure> {
     }
     let mut session = Session::new();
     let module = source::load(&mut session, &args.file)?;
+    if session.is_op(module, &args.kernel) {
+        let op = session.instantiate_op(module, &args.kernel, target);
+        let op = source::reported(&session, op)?;
+        let text = op.to_string();
+        for line in text.trim_end().lines() {
+            terminal::print(format_args!("// {line}\n"))?;
+        }
+        for launched in &op.instances {
+            terminal::print(format_args!("\n// {}\n", launched.instance.name))?;
+            one(args, &session, &launched.instance, target, stage)?;
+        }
+        return Ok(());
+    }
     let instance = source::instantiate(&session, module, &args.kernel, target)?;
-    let kernel = stage::body(&instance, args.general);
+    one(args, &session, &instance, target, stage)
+}
+
+/// One kernel.
+fn one(
+    args: &Emit,
+    session: &Session,
+    instance: &tile::Instance,
+    target: Target,
+    stage: Option<Stage>,
+) -> Result<(), Failure> {
+    let kernel = stage::body(instance, args.general);
     if !args.dump_after.is_empty() {
         let wanted = |name: &str| args.dump_after.iter().any(|p| p == name || p == "all");
-        let dumps = source::reported(&session, stage::after_passes(kernel, target, wanted))?;
+        let dumps = source::reported(session, stage::after_passes(kernel, target, wanted))?;
         for (pass, text) in dumps {
             terminal::print(format_args!("// after {pass}\n{}\n\n", text.trim_end()))?;
         }
@@ -45,10 +70,10 @@ pub fn run(args: &Emit) -> Result<(), Failure> {
         None => return Ok(()),
         Some(Stage::Ast) => return ast(args),
         Some(Stage::Ir) => kernel.to_string(),
-        Some(Stage::Roles) => source::reported(&session, stage::roles(kernel, target))?,
-        Some(Stage::Layout) => source::reported(&session, stage::layout(kernel, target))?,
+        Some(Stage::Roles) => source::reported(session, stage::roles(kernel, target))?,
+        Some(Stage::Layout) => source::reported(session, stage::layout(kernel, target))?,
         Some(stage @ (Stage::Llvm | Stage::Ptx | Stage::Sass)) => {
-            code(&session, kernel, target, stage)?
+            code(session, kernel, target, stage)?
         }
     };
     terminal::print(format_args!("{}\n", text.trim_end()))

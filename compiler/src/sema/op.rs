@@ -16,7 +16,7 @@ use super::{
     Eval, Told,
     access::count,
     call::{Argument, CArgument, bare, list},
-    eval::{Binding, Evaluator},
+    eval::{Binding, Evaluator, Frame},
     instance::{CArgs, Maker, find_item, make_given, named_instance, parse_instance, with_stack},
     modules::{Def, Module, Program, nearest},
     value::{Host, HostView, Symbol, TypeValue, Value},
@@ -920,6 +920,16 @@ impl Walk {
                 })
             {
                 let ty = Value::Type(TypeValue::Variant(variant.ty.clone()));
+                let default = cparams[place].default.as_ref().and_then(|default| {
+                    ev.frames.push(Frame::new(owner));
+                    let value = ev.cvalue(default).ok();
+                    ev.frames.pop();
+                    value
+                });
+                if default.is_some_and(|default| default.same(&ty)) {
+                    passed.flatten(&param.name.name, arg.value, arg.span);
+                    continue;
+                }
                 values.push((Some(&cparams[place].name), ty, arg.span));
             }
             passed.flatten(&param.name.name, arg.value, arg.span);

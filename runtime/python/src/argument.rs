@@ -30,14 +30,14 @@ pub enum Places<'a> {
 }
 
 impl Arguments {
-    /// Reads what was passed to `kernel`: `mapping`, a dict or none, and `named`.
+    /// Reads what was passed to the kernel or op `owner`: `mapping`, a dict or none, and `named`.
     pub fn read(
         py: Python<'_>,
-        kernel: &tesserine::Kernel,
+        owner: &str,
+        signature: &Signature,
         mapping: Option<&Bound<'_, PyDict>>,
         named: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Arguments> {
-        let signature = &kernel.instance().signature;
         let mut list = Vec::with_capacity(signature.params.len());
         for (name, value) in [mapping, named].into_iter().flatten().flatten() {
             if value.is_none() {
@@ -45,8 +45,8 @@ impl Arguments {
             }
             let name: String = name.extract()?;
             let read = read_one(signature, &name, &value).map_err(|reason| {
-                let message = format!("`{}`: `{name}` {reason}", kernel.name());
-                error::argument(py, kernel.name(), Some(&name), message)
+                let message = format!("`{owner}`: `{name}` {reason}");
+                error::argument(py, owner, Some(&name), message)
             })?;
             list.push((name, read));
         }

@@ -40,6 +40,8 @@ pub fn convert(py: Python<'_>, error: &Error) -> PyErr {
         Error::Set(error) => set(py, error),
         Error::NoKernel { .. } | Error::NoOp { .. } => raise(class!(py, "NoKernelError"), message),
         Error::Step { op, .. } | Error::Op { op, .. } => argument(py, op, None, message),
+        Error::WorkspaceDim { op, name } => argument(py, op, Some(name), message),
+        Error::WorkspaceAddress { .. } => argument(py, "Workspace", Some("memory"), message),
         Error::WorkspaceSize { op, .. } | Error::WorkspaceHeld { op } => {
             argument(py, op, Some("workspace"), message)
         }

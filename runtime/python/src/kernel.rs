@@ -47,7 +47,8 @@ pub struct Launch {
     blocks: u32,
 }
 
-fn parameter(signature: &Signature, param: &Param) -> Parameter {
+/// What a parameter is, in Python's terms.
+pub fn parameter(signature: &Signature, param: &Param) -> Parameter {
     let name = param.name.clone();
     match &param.kind {
         ParamKind::View(view) => Parameter {
@@ -72,6 +73,30 @@ fn parameter(signature: &Signature, param: &Param) -> Parameter {
             optional: param.optional || default.is_some(),
             default: *default,
         },
+    }
+}
+
+/// What was queued.
+pub fn launched(launch: tesserine::Launch) -> Launch {
+    Launch {
+        target: launch.target.to_string(),
+        body: launch.body,
+        code: match launch.code {
+            Code::Cubin(_) => "cubin",
+            Code::Ptx(_) => "ptx",
+        },
+        blocks: launch.blocks,
+    }
+}
+
+/// Whether `target`, which a call of `owner` names, reads like one.
+pub fn target_known(py: Python<'_>, owner: &str, target: Option<&str>) -> PyResult<()> {
+    match target.map(str::parse::<Target>) {
+        Some(Err(unknown)) => {
+            let message = format!("`{owner}`: {unknown}");
+            Err(error::argument(py, owner, Some("target"), message))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -118,13 +143,17 @@ impl Kernel {
     }
 
     fn target(&self, py: Python<'_>, target: Option<&str>) -> PyResult<()> {
-        match target.map(str::parse::<Target>) {
-            Some(Err(unknown)) => {
-                let message = format!("`{}`: {unknown}", self.0.name());
-                Err(error::argument(py, self.0.name(), Some("target"), message))
-            }
-            _ => Ok(()),
-        }
+        target_known(py, self.0.name(), target)
+    }
+
+    fn read(
+        &self,
+        py: Python<'_>,
+        arguments: Option<&Bound<'_, PyDict>>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Arguments> {
+        let signature = &self.0.instance().signature;
+        Arguments::read(py, self.0.name(), signature, arguments, named)
     }
 
     /// Checks the arguments and queues the kernel.
@@ -137,7 +166,7 @@ impl Kernel {
         named: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Launch> {
         let raise = |error: tesserine::Error| error::convert(py, &error);
-        let arguments = Arguments::read(py, &self.0, arguments, named)?;
+        let arguments = self.read(py, arguments, named)?;
         let check = || self.0.check(&arguments.described()).map_err(raise);
         let ordinal = match arguments.places() {
             Places::One(ordinal) => ordinal,
@@ -172,15 +201,7 @@ impl Kernel {
         let launch = py
             .detach(|| self.0.launch_for(&stream, &args, target))
             .map_err(raise)?;
-        Ok(Launch {
-            target: launch.target.to_string(),
-            body: launch.body,
-            code: match launch.code {
-                Code::Cubin(_) => "cubin",
-                Code::Ptx(_) => "ptx",
-            },
-            blocks: launch.blocks,
-        })
+        Ok(launched(launch))
     }
 }
 
@@ -228,7 +249,7 @@ impl Kernel {
         arguments: Option<&Bound<'py, PyDict>>,
         named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let arguments = Arguments::read(py, &self.0, arguments, named)?;
+        let arguments = self.read(py, arguments, named)?;
         let checked = self
             .0
             .check(&arguments.described())

@@ -11,6 +11,7 @@ mod argument;
 mod device;
 mod error;
 mod kernel;
+mod op;
 mod scalar;
 mod set;
 mod tensor;
@@ -22,6 +23,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<set::KernelSet>()?;
     module.add_class::<kernel::Kernel>()?;
+    module.add_class::<op::Op>()?;
+    module.add_class::<op::Workspace>()?;
     module.add_class::<kernel::Parameter>()?;
     module.add_class::<kernel::Launch>()?;
     module.add_class::<device::CudaDevice>()?;

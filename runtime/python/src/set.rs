@@ -10,6 +10,7 @@ use pyo3::{
 use crate::{
     error,
     kernel::{Kernel, Launch},
+    op::Op,
 };
 
 /// A file of compiled kernels.
@@ -74,6 +75,19 @@ impl KernelSet {
     fn kernels(&self) -> Vec<&str> {
         let instances = &self.set.manifest().instances;
         instances.iter().map(|i| i.name.as_str()).collect()
+    }
+
+    /// The names of all ops, in the set's order.
+    #[getter]
+    fn ops(&self) -> Vec<&str> {
+        let ops = &self.set.manifest().ops;
+        ops.iter().map(|op| op.name.as_str()).collect()
+    }
+
+    /// The op of that name, `gemm_nt_splitk<bf16>`; spaces do not count. Raises NoKernelError if there is none.
+    fn op(&self, py: Python<'_>, name: &str) -> PyResult<Op> {
+        let op = self.set.op(name).map_err(|e| error::convert(py, &e))?;
+        Ok(Op(op))
     }
 
     /// The kernel of that name, `rmsnorm<bf16>`; spaces do not count. Raises NoKernelError if there is none.

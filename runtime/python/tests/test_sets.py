@@ -48,6 +48,44 @@ class Sets(unittest.TestCase):
         self.assertEqual(tesserine.KernelSet(str(path)).kernels, kernels.kernels)
         self.assertIsNone(tesserine.KernelSet.from_bytes(self.bytes).path)
 
+    def test_ops_describe_themselves(self):
+        manifest = kernel_set.manifest()
+        m, n = kernel_set.dim(0), kernel_set.dim(1)
+        extents = [m, [{"int": 2}, {"dim": 1}, {"op": "mul"}]]
+        manifest["ops"] = [
+            {
+                "name": "activated<f16>",
+                "source": "by/hand.tess",
+                "source_hash": "",
+                "signature": {
+                    "dims": ["m", "n"],
+                    "params": [kernel_set.view("out", "f16", "write", [m, n])],
+                },
+                "workspaces": [{"name": "both", "dtype": "f16", "extents": extents}],
+                "steps": [
+                    {
+                        "instance": 1,
+                        "args": [
+                            {"view": {"base": {"workspace": 0}}},
+                            {"view": {"base": {"param": 0}}},
+                        ],
+                    }
+                ],
+            }
+        ]
+        kernels = tesserine.KernelSet.from_bytes(kernel_set.write(manifest))
+        self.assertEqual(kernels.ops, ["activated<f16>"])
+        op = kernels.op("activated <f16>")
+        self.assertEqual((op.name, op.source, op.launches), ("activated<f16>", "by/hand.tess", ["silu_and_mul<f16>"]))
+        self.assertEqual([p.name for p in op.parameters], ["out"])
+        self.assertEqual(op.workspace_size(m=3, n=100), 1280)
+        self.assertEqual(op.workspace_size({"m": 3}, n=0), 0)
+        with self.assertRaises(tesserine.ArgumentError) as caught:
+            op.workspace_size(m=3)
+        self.assertIn("`n`", str(caught.exception))
+        with self.assertRaises(tesserine.NoKernelError):
+            kernels.op("activated<bf16>")
+
     def test_spellings_of_a_name_share_the_kernel(self):
         kernels = tesserine.KernelSet.from_bytes(self.bytes)
         kernel = kernels.kernel("rmsnorm<bf16>")

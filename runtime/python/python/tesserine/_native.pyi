@@ -18,7 +18,9 @@ __all__ = [
     "Kernel",
     "KernelSet",
     "Launch",
+    "Op",
     "Parameter",
+    "Workspace",
     "__version__",
     "cuda_devices",
     "driver_version",
@@ -51,6 +53,13 @@ class KernelSet:
     @property
     def kernels(self) -> list[str]:
         """The names of all kernels, in the set's order: ``["rmsnorm<f16>", ...]``."""
+
+    @property
+    def ops(self) -> list[str]:
+        """The names of all ops, in the set's order."""
+
+    def op(self, name: str) -> Op:
+        """The op of that name; spaces do not count. Raises NoKernelError."""
 
     def kernel(self, name: str) -> Kernel:
         """The kernel of that name; spaces do not count. Raises NoKernelError."""
@@ -124,6 +133,63 @@ class Kernel:
 
         Raises DeviceError.
         """
+
+@final
+class Op:
+    """One op of a set: several launches with the workspace between them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def source(self) -> str:
+        """The file that it was compiled from, relative to the set's own source."""
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """What it takes, in order."""
+
+    @property
+    def launches(self) -> list[str]:
+        """The names of the kernels that it launches, in order."""
+
+    def workspace_size(self, dims: dict[str, int] | None = None, /, **named: int) -> int:
+        """Bytes of workspace that a run needs, exactly: ``op.workspace_size(m=64, n=4096, splits=8)``.
+
+        What the workspace does not depend on may be left out. Raises ArgumentError.
+        """
+
+    def check(self, arguments: dict[str, Any] | None = None, /, **named: Any) -> dict[str, int | float]:
+        """Checks arguments as a call does, without a device. Raises ArgumentError."""
+
+    def prepare(self, device: int = 0, *, target: str | None = None) -> None:
+        """Loads the code of all launches, so that the first call need not, and a captured one can."""
+
+    def __call__(
+        self,
+        arguments: dict[str, Any] | None = None,
+        /,
+        *,
+        workspace: Workspace | None = None,
+        stream: Any = None,
+        target: str | None = None,
+        **named: Any,
+    ) -> list[Launch]:
+        """Checks the arguments and queues all launches, as a kernel's call does its own.
+
+        workspace: memory for one run at a time, of at least ``workspace_size`` bytes; none if that is 0. A call allocates
+            nothing and waits for nothing: once the op is prepared, it can be captured in a graph, and the workspace then
+            serves no other dimensions.
+        """
+
+@final
+class Workspace:
+    """The memory that runs of ops use between their launches: one run at a time, so one for each stream."""
+
+    def __new__(cls, memory: Any, device: int = 0) -> Workspace:
+        """``memory``: so many bytes of CUDA device ``device``, or a tensor without gaps that nobody else uses."""
+
+    @property
+    def nbytes(self) -> int: ...
 
 @final
 class Parameter:
