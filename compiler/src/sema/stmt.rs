@@ -245,8 +245,18 @@ impl<'a> Evaluator<'a> {
             }
             StmtKind::Assert { constant, args } => self.assert(*constant, args, span),
             StmtKind::Require(_) => self.not_yet(span, "`require`"),
-            StmtKind::Workspace { .. } => self.not_yet(span, "`workspace`"),
-            StmtKind::Launch { .. } => self.not_yet(span, "`launch`"),
+            StmtKind::Workspace { .. } => self.fail(
+                Diagnostic::error(codes::E0508, span, "a workspace belongs to an `op`")
+                    .help("a kernel takes memory as a parameter: `part: mut view<f32>[n]`"),
+            ),
+            StmtKind::Launch { .. } => self.fail(
+                Diagnostic::error(
+                    codes::E0508,
+                    span,
+                    "an `op` or a test launches kernels, and this is neither",
+                )
+                .help("to run another kernel's body here, write `call kernel(…) at (…);`"),
+            ),
             StmtKind::Call { .. } => self.not_yet(span, "`call`"),
             StmtKind::Channel { .. } => self.not_yet(span, "a channel"),
             StmtKind::Release { .. } => self.not_yet(span, "`release`"),
