@@ -163,3 +163,92 @@ fn schedules_speak_of_single_loops() {
         "{found}"
     );
 }
+
+const CALLS: &str = "
+interface Shade { fn shade(self, x, j); }
+variant Plain: Shade { fn shade(self, x, j) = x; }
+variant Add<N: int>: Shade { by: view<f32>[n], fn shade(self, x, j) = x + self.by[j*N +: N]; }
+
+kernel row<N: int = 4, V: Shade = Plain>(x: view<f32>[m, n], at: view<i32>[m] distinct, y: mut view<f32>[m2, n], scale: f32 = 2.0, v: V)
+where m2 >= m
+grid persistent (i in m until at[0] + 1, j in ceil_div(n, N))
+{
+    if at[i] < 0 { return; }
+    y[at[i], j*N +: N] = v.shade(x[i, j*N +: N], j) * scale;
+}
+
+kernel plain(x: view<f32>[a, b], at: view<i32>[a] distinct, y: mut view<f32>[c, b]) grid (i in a)
+{
+    for j in 0..ceil_div(b, 4) {
+        scatter call row(x, at, y) at (i, j);
+    }
+}
+
+kernel shaded(x: view<f32>[a, b], at: view<i32>[a] distinct, z: view<f32>[b], y: mut view<f32>[c, b]) grid (w in a * ceil_div(b, 8))
+{
+    let k = ceil_div(b, 8);
+    scatter call row<8>(x, at, y, scale = 0.5, v = Add::<8>(by = z)) at (w / k, w % k);
+}";
+
+#[test]
+fn a_called_kernel_stands_in_place_of_the_call() {
+    let (a, b, c) = (4usize, 10usize, 6usize);
+    let x: Vec<f64> = (0..a * b).map(|v| f64::from(v as u8) + 1.0).collect();
+    let z: Vec<f64> = (0..b).map(|v| f64::from(v as u8) * 100.0).collect();
+    // Rows before `at[0] + 1` only.
+    let at = [2.0, -1.0, 0.0, 5.0];
+    for (name, plain) in [("plain", true), ("shaded", false)] {
+        let instance = make(CALLS, name);
+        let header = &instance.bodies[0].header;
+        let shown: Vec<String> = header
+            .requires
+            .iter()
+            .map(|f| header.signature.show_fact(f))
+            .collect();
+        assert_eq!(shown, ["c >= a"]);
+        assert!(!header.persistent);
+        let mut args = vec![
+            ("x", tensor(DType::F32, &[a, b], &x)),
+            ("at", tensor(DType::I32, &[a], &at)),
+            ("y", tensor(DType::F32, &[c, b], &vec![0.0; c * b])),
+        ];
+        if !plain {
+            args.push(("z", tensor(DType::F32, &[b], &z)));
+        }
+        let got = run(&instance, &args);
+        let mut wanted = vec![0.0; c * b];
+        for (i, row) in [(0, 2), (2, 0)] {
+            for j in 0..b {
+                let v = x[i * b + j];
+                wanted[row * b + j] = if plain { v * 2.0 } else { (v + z[j]) * 0.5 };
+            }
+        }
+        assert_eq!(got, wanted, "{name}");
+    }
+}
+
+#[test]
+fn a_call_is_told_what_does_not_fit() {
+    let callee = "kernel row<N: int = 4>(x: view<f32>[m, n], w: view<i32>[m] sorted, y: out view<f32>[m, n + 1]) \
+                  grid (i in m, j in ceil_div(n, N)) { y[i, j*N +: N] = x[i, j*N +: N]; }\n";
+    for (call, code, words) in [
+        ("call row(x, w, y) at (i);", "E0107", "2 axes"),
+        ("call row(x, w) at (i, 0);", "E0107", "`y`"),
+        ("call row(y, w, x) at (i, 0);", "E01", "`x`"),
+        ("call row(x, v, y) at (i, 0);", "E0403", "`sorted`"),
+        ("call row(x, w, y) at (x[0, 0], 0);", "E01", "index"),
+        ("call nothing(x) at (i);", "E0101", "no kernel"),
+        ("call k(x, q, w, v, y) at (i);", "E0112", "itself"),
+        ("call row(q, w, y) at (i, 0);", "E0202", "dimension 1"),
+    ] {
+        let text = format!(
+            "{callee}kernel k(x: view<f32>[4, 8], q: view<f32>[4, 6], w: view<i32>[4] sorted, v: view<i32>[4], \
+             y: out view<f32>[4, 9]) grid (i in 4) {{ {call} }}"
+        );
+        let found = make_for(&text, "k", "sm_90a").unwrap_err();
+        assert!(
+            found.contains(code) && found.contains(words),
+            "{call}: {found}"
+        );
+    }
+}

@@ -473,7 +473,12 @@ impl<'a> Evaluator<'a> {
     }
 
     /// A value as the annotation of a parameter wants it.
-    fn parameter(&mut self, value: Value<'a>, ty: &'a ast::Type, span: Span) -> Eval<Value<'a>> {
+    pub fn parameter(
+        &mut self,
+        value: Value<'a>,
+        ty: &'a ast::Type,
+        span: Span,
+    ) -> Eval<Value<'a>> {
         match &ty.kind {
             ast::TypeKind::View {
                 mode, elem, dims, ..
@@ -566,7 +571,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Whether a name of an annotation is free: bound to nothing here.
-    fn is_open(&self, name: &ast::Ident) -> bool {
+    pub fn is_open(&self, name: &ast::Ident) -> bool {
         self.local(&name.name).is_none()
             && self.program.lookup(self.module(), &name.name).is_none()
             && name.name.parse::<tesserine_set::DType>().is_err()

@@ -91,6 +91,8 @@ pub(crate) struct Evaluator<'a> {
     pub loops: Vec<bool>,
     /// Whether stores are the author's promise: within `scatter`.
     pub scatter: bool,
+    /// Kernels whose bodies are being walked because they were called.
+    pub fused: Vec<*const ast::Kernel>,
     steps: u64,
     errors: u32,
     depth: u32,
@@ -148,6 +150,7 @@ impl<'a> Evaluator<'a> {
             left: None,
             loops: Vec::new(),
             scatter: false,
+            fused: Vec::new(),
             steps: 0,
             errors: 0,
             depth: 0,

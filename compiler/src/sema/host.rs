@@ -167,6 +167,9 @@ impl<'a> Evaluator<'a> {
                 )));
             }
             Some(Value::Error) => return Err(None),
+            Some(Value::Run(id)) if self.formula_of(id).is_some() => {
+                return self.formula_of(id).ok_or(None);
+            }
             Some(other) => {
                 let what = self.describe(&other);
                 return Err(Some((
@@ -235,6 +238,40 @@ impl<'a> Evaluator<'a> {
                 "{what} is evaluated at the launch, from dimensions and integer parameters"
             ))),
         }
+    }
+
+    /// What holds where a kernel is called: for the launch to check, or else the body.
+    pub fn state(&mut self, expr: &'a ast::Expr) -> Eval<Vec<Fact>> {
+        let mut facts = Vec::new();
+        match &expr.kind {
+            ExprKind::Paren(inner) => return self.state(inner),
+            ExprKind::Binary {
+                op: ast::BinaryOp::AndAlso,
+                left,
+                right,
+            } => {
+                facts.extend(self.state(left)?);
+                facts.extend(self.state(right)?);
+                return Ok(facts);
+            }
+            ExprKind::Call { callee, .. } if bare(callee).is_some_and(|n| n.name == "aligned") => {
+                self.facts(expr, &mut facts)?;
+                return Ok(facts);
+            }
+            _ => {}
+        }
+        match self.formula(expr, false) {
+            Ok(_) => self.facts(expr, &mut facts)?,
+            Err(None) => return Err(super::Told),
+            Err(Some(_)) => {
+                let value = self.expr(expr)?;
+                self.bool_scalar((&value, expr.span), "what `where` states")?;
+                let id = self.materialise(&value, expr.span)?;
+                let text = self.program.sources.text(expr.span).to_owned();
+                self.builder(expr.span).assert(id, text);
+            }
+        }
+        Ok(facts)
     }
 
     /// The facts that an expression states: several if they are joined by `&&`.

@@ -226,26 +226,7 @@ pub(crate) fn make_given<'a>(
     target: Target,
 ) -> (Option<tile::Instance>, Diagnostics) {
     let mut all = Diagnostics::default();
-    // A target's own bodies come first, each where its `where` holds.
-    let mut sources: Vec<(Module, &ast::Kernel)> = Vec::new();
-    for m in program.with_related(owner) {
-        for item in &program.ast(m).items {
-            if let ast::ItemKind::Kernel(k) = &item.kind
-                && k.signature.is_none()
-                && k.name.name == kernel.name.name
-                && k.targets.as_ref().is_some_and(|t| covers(t, target))
-            {
-                sources.push((m, k));
-            }
-        }
-    }
-    let general = match &kernel.targets {
-        Some(targets) => covers(targets, target),
-        None => true,
-    };
-    if general {
-        sources.push((owner, kernel));
-    }
+    let sources = sources(program, owner, kernel, target);
     if sources.is_empty() {
         let span = kernel.name.span;
         all.push(
@@ -346,6 +327,46 @@ pub(crate) fn make_given<'a>(
     let bodies: Vec<tile::Kernel> = special.into_iter().chain(plain).collect();
     let instance = (!bodies.is_empty()).then_some(tile::Instance { name, bodies, tune });
     (instance, all)
+}
+
+/// The body that serves every launch of `kernel` on `target`: the target's own if it asks for no facts, else the general
+/// one. With the module where it stands.
+pub(crate) fn body_for<'a>(
+    program: &'a Program,
+    owner: Module,
+    kernel: &'a ast::Kernel,
+    target: Target,
+) -> Option<(Module, &'a ast::Kernel)> {
+    let own = |(m, k): &(Module, &ast::Kernel)| *m == owner && std::ptr::eq(*k, kernel);
+    let all = sources(program, owner, kernel, target);
+    let mut serving = all.into_iter();
+    serving.find(|s| own(s) || s.1.wheres.is_empty())
+}
+
+/// The bodies of `kernel` for `target`, with the modules where they stand. A target's own come first, each where its
+/// `where` holds.
+fn sources<'a>(
+    program: &'a Program,
+    owner: Module,
+    kernel: &'a ast::Kernel,
+    target: Target,
+) -> Vec<(Module, &'a ast::Kernel)> {
+    let mut sources = Vec::new();
+    for m in program.with_related(owner) {
+        for item in &program.ast(m).items {
+            if let ast::ItemKind::Kernel(k) = &item.kind
+                && k.signature.is_none()
+                && k.name.name == kernel.name.name
+                && k.targets.as_ref().is_some_and(|t| covers(t, target))
+            {
+                sources.push((m, k));
+            }
+        }
+    }
+    if kernel.targets.as_ref().is_none_or(|t| covers(t, target)) {
+        sources.push((owner, kernel));
+    }
+    sources
 }
 
 /// Whether a list of targets contains `target`. Unknown names contain nothing; `check` reports them.
@@ -491,7 +512,11 @@ impl<'e, 'a> Maker<'e, 'a> {
 
     // Compile-time parameters and the schedule.
 
-    fn bind_cparams(&mut self, cargs: CArgs<'_, 'a>, signature: &'a ast::Signature) -> Eval<()> {
+    pub fn bind_cparams(
+        &mut self,
+        cargs: CArgs<'_, 'a>,
+        signature: &'a ast::Signature,
+    ) -> Eval<()> {
         let name = &self.kernel.name;
         match cargs {
             CArgs::Written(scope, cargs) => {

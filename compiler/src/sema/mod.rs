@@ -16,6 +16,7 @@ pub(crate) mod call;
 mod check;
 pub(crate) mod eval;
 mod expr;
+mod fused;
 mod host;
 pub(crate) mod instance;
 pub(crate) mod modules;

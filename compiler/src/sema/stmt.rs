@@ -12,6 +12,7 @@ use super::{
     Eval, Told,
     access::Slice,
     eval::{Evaluator, Left, Shape, Tail, cast_help},
+    fused::Call,
     value::{StructValue, Value, VariantValue},
 };
 use crate::{
@@ -257,7 +258,22 @@ impl<'a> Evaluator<'a> {
                 )
                 .help("to run another kernel's body here, write `call kernel(…) at (…);`"),
             ),
-            StmtKind::Call { .. } => self.not_yet(span, "`call`"),
+            StmtKind::Call {
+                scatter,
+                kernel,
+                cargs,
+                args,
+                at,
+            } => {
+                let call = Call {
+                    kernel,
+                    cargs,
+                    args,
+                    at,
+                    scatter: *scatter,
+                };
+                self.call_kernel(call, span)
+            }
             StmtKind::Channel { .. } => self.not_yet(span, "a channel"),
             StmtKind::Release { .. } => self.not_yet(span, "`release`"),
             StmtKind::Pingpong(_) => self.not_yet(span, "`pingpong`"),
