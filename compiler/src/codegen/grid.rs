@@ -119,7 +119,7 @@ impl Lower<'_> {
     }
 
     /// All threads of the block's cluster meet, and see what each has written to shared memory.
-    fn meet(&mut self, cluster: u32) -> Result<(), Diagnostic> {
+    pub(super) fn meet(&mut self, cluster: u32) -> Result<(), Diagnostic> {
         if cluster > 1 {
             self.need(Instruction::Cluster)?;
             let meet = ptx_table::meet();

@@ -627,6 +627,10 @@ impl<'a> Lower<'a> {
                 scratch,
             } => self.atomic(op, *kind, indices, *scratch),
             OpKind::Arrive { indices, scratch } => self.arrive(op, indices, *scratch),
+            OpKind::Through {
+                op: through,
+                scratch,
+            } => self.through(op, through, *scratch),
             OpKind::Barrier => self.barrier(),
             OpKind::Dot { strategy } => self.dot(op, *strategy),
             OpKind::CopyAsync {
@@ -925,6 +929,10 @@ impl<'a> Lower<'a> {
                 ..
             }
             | OpKind::Arrive {
+                scratch: Some(buffer),
+                ..
+            }
+            | OpKind::Through {
                 scratch: Some(buffer),
                 ..
             } = &op.kind

@@ -21,6 +21,9 @@ mod matrix;
 mod memory;
 mod ptx_table;
 mod reduce;
+mod scan;
+mod sort;
+mod through;
 
 pub use llvm::version as llvm_version;
 

@@ -276,6 +276,36 @@ pub fn load_first() -> Template {
     }
 }
 
+/// Adds 1 to a word of shared memory. Operands: its address, a predicate.
+pub fn count_shared() -> Template {
+    Template {
+        text: "@$1 red.shared.add.u32 [$0], 1;".to_owned(),
+        constraints: "l,b,~{memory}".to_owned(),
+    }
+}
+
+/// Where a place in shared memory is in another block of the cluster. Operands: its address, the block's rank.
+pub fn map_shared() -> Template {
+    Template {
+        text: "mapa.shared::cluster.u64 $0, $1, $2;".to_owned(),
+        constraints: "=l,l,r".to_owned(),
+    }
+}
+
+/// A load from the shared memory of a block of the cluster. Operand: an address that [`map_shared`] gave.
+pub fn load_cluster(words: Words, offset: usize) -> Template {
+    let n = words.count;
+    Template {
+        text: format!(
+            "ld.shared::cluster.{} {}, {};",
+            words.spelling,
+            registers(0, n),
+            address(n, offset as i64)
+        ),
+        constraints: format!("{}l,~{{memory}}", "=r,".repeat(n)),
+    }
+}
+
 /// Two f32 (the upper one first) to the low two bytes of a word; `kind` is `e4m3x2` or `e5m2x2`.
 pub fn to_fp8(kind: &str) -> Template {
     Template {

@@ -25,22 +25,28 @@ const CHAINS: usize = 4;
 
 /// A partial result: the value, and where it lies for `argmax` and `argmin`.
 #[derive(Clone, Copy, PartialEq)]
-struct Partial {
-    value: Val,
+pub(super) struct Partial {
+    pub value: Val,
     index: Option<Val>,
+}
+
+impl Partial {
+    pub fn of(value: Val) -> Partial {
+        Partial { value, index: None }
+    }
 }
 
 /// How partial results are kept and combined.
 #[derive(Clone, Copy)]
-struct Scheme {
+pub(super) struct Scheme {
     op: ReduceOp,
-    ty: Ty,
+    pub ty: Ty,
     /// Integers only.
     signed: bool,
 }
 
 impl Scheme {
-    fn new(op: ReduceOp, elem: DType) -> Scheme {
+    pub fn new(op: ReduceOp, elem: DType) -> Scheme {
         let ty = match elem {
             DType::F64 => F64,
             t if t.is_float() => F32,
@@ -58,7 +64,7 @@ impl Scheme {
         matches!(self.op, ReduceOp::ArgMax | ReduceOp::ArgMin)
     }
 
-    fn neutral(self) -> Partial {
+    pub fn neutral(self) -> Partial {
         let (low, high) = match (self.ty, self.signed) {
             (I64, true) => (i64::MIN, i64::MAX),
             (I64, false) => (0, -1),
@@ -178,7 +184,12 @@ impl Lower<'_> {
     }
 
     /// Registers in the type in which they are combined.
-    fn widen(&mut self, regs: &[Val], elem: DType, scheme: Scheme) -> Result<Vec<Val>, Diagnostic> {
+    pub(super) fn widen(
+        &mut self,
+        regs: &[Val],
+        elem: DType,
+        scheme: Scheme,
+    ) -> Result<Vec<Val>, Diagnostic> {
         if elem.is_float() {
             let to = if scheme.ty == F64 {
                 DType::F64
@@ -260,7 +271,7 @@ impl Lower<'_> {
         chains.first().copied().unwrap_or(scheme.neutral())
     }
 
-    fn combine(&mut self, a: Partial, b: Partial, scheme: Scheme) -> Partial {
+    pub(super) fn combine(&mut self, a: Partial, b: Partial, scheme: Scheme) -> Partial {
         let int = scheme.ty.is_int();
         let (x, y) = (a.value, b.value);
         let name = match (scheme.op, int, scheme.signed) {
@@ -352,7 +363,7 @@ impl Lower<'_> {
     }
 
     /// The thread's number, only the bits in `bits`, moved together from the low end.
-    fn gather_bits(&mut self, bits: &[u32]) -> Val {
+    pub(super) fn gather_bits(&mut self, bits: &[u32]) -> Val {
         let mut sum = Val::i32(0);
         let mut i = 0;
         while i < bits.len() {
@@ -463,7 +474,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    fn words_of(&mut self, value: Val) -> Vec<Val> {
+    pub(super) fn words_of(&mut self, value: Val) -> Vec<Val> {
         let elem = if value.ty.bits() == 64 {
             DType::I64
         } else {
@@ -472,7 +483,7 @@ impl Lower<'_> {
         self.pack(&[value], elem)
     }
 
-    fn value_of(&mut self, words: &[Val], ty: Ty) -> Val {
+    pub(super) fn value_of(&mut self, words: &[Val], ty: Ty) -> Val {
         let elem = if ty.bits() == 64 {
             DType::I64
         } else {
@@ -482,7 +493,7 @@ impl Lower<'_> {
         self.b.bitcast(value, ty)
     }
 
-    fn finish_partial(
+    pub(super) fn finish_partial(
         &mut self,
         partial: Partial,
         elem: DType,

@@ -25,7 +25,7 @@ fn round_arithmetic(ty: DType, mut values: Vec<f64>) -> Data {
     Data::Float(values)
 }
 
-fn round_once(ty: DType, mut values: Vec<f64>) -> Data {
+pub(super) fn round_once(ty: DType, mut values: Vec<f64>) -> Data {
     if ty != DType::F64 {
         values
             .iter_mut()
@@ -43,7 +43,7 @@ fn zip<T: Copy, U>(a: &[T], b: &[T], f: impl Fn(T, T) -> U) -> Vec<U> {
 }
 
 /// For values that the verifier keeps from meeting.
-fn mismatch() -> ! {
+pub(super) fn mismatch() -> ! {
     panic!("an operation met elements of another kind than its types say")
 }
 
@@ -92,7 +92,7 @@ pub(super) fn unary(op: UnaryOp, ty: DType, a: &Data) -> Data {
 }
 
 /// `max`, which prefers the number over a NaN, and +0 over −0.
-fn max(a: f64, b: f64) -> f64 {
+pub(super) fn max(a: f64, b: f64) -> f64 {
     if a > b || b.is_nan() || a == b && b.is_sign_negative() {
         a
     } else {
@@ -178,7 +178,7 @@ pub(super) fn binary(op: BinaryOp, ty: DType, a: &Data, b: &Data) -> Result<Data
 }
 
 /// Orders as the type's values are ordered.
-fn key(ty: DType, value: i64) -> i64 {
+pub(super) fn key(ty: DType, value: i64) -> i64 {
     if ty == DType::U64 {
         value ^ i64::MIN
     } else {
@@ -274,21 +274,42 @@ pub(super) fn fma(ty: DType, a: &Data, b: &Data, c: &Data) -> Data {
     round_once(ty, terms.map(single).collect())
 }
 
-/// `acc` of `ty` plus the product of `a [M, K]` and `b [K, N]`, K being `inner`: summed in f64, rounded once.
-pub(super) fn dot(ty: DType, a: &Data, b: &Data, acc: &Data, inner: usize) -> Data {
-    let (Data::Float(a), Data::Float(b), Data::Float(acc)) = (a, b, acc) else {
-        mismatch()
-    };
-    let columns = b.len() / inner;
-    let mut sums = acc.clone();
-    for (row, out) in a.chunks(inner).zip(sums.chunks_mut(columns)) {
-        for (&x, terms) in row.iter().zip(b.chunks(columns)) {
-            out.iter_mut()
-                .zip(terms)
-                .for_each(|(sum, &y)| *sum += x * y);
+/// `acc` of `ty` plus the products of `a […, M, K]` and `b […, K, N]`, `inner` being `[K, N]`: floats are summed in f64 and
+/// rounded once.
+pub(super) fn dot(ty: DType, a: &Data, b: &Data, acc: &Data, inner: [usize; 2]) -> Data {
+    match (a, b, acc) {
+        (Data::Float(a), Data::Float(b), Data::Float(acc)) => {
+            round_once(ty, products(a, b, acc, inner, |sum, x, y| sum + x * y))
+        }
+        (Data::Int(a), Data::Int(b), Data::Int(acc)) => {
+            Data::Int(products(a, b, acc, inner, |sum, x, y| {
+                floats::wrap(ty, sum.wrapping_add(x * y))
+            }))
+        }
+        _ => mismatch(),
+    }
+}
+
+fn products<T: Copy>(
+    a: &[T],
+    b: &[T],
+    acc: &[T],
+    [k, n]: [usize; 2],
+    add: impl Fn(T, T, T) -> T,
+) -> Vec<T> {
+    let mut sums = acc.to_vec();
+    let batches = b.len() / (k * n);
+    let matrices = a.chunks(a.len() / batches).zip(b.chunks(k * n));
+    for ((a, b), out) in matrices.zip(sums.chunks_mut(acc.len() / batches)) {
+        for (row, out) in a.chunks(k).zip(out.chunks_mut(n)) {
+            for (&x, terms) in row.iter().zip(b.chunks(n)) {
+                out.iter_mut()
+                    .zip(terms)
+                    .for_each(|(sum, &y)| *sum = add(*sum, x, y));
+            }
         }
     }
-    round_once(ty, sums)
+    sums
 }
 
 pub(super) fn select(cond: &Data, a: &Data, b: &Data) -> Data {
@@ -583,10 +604,13 @@ mod tests {
             [13.0, 14.0, 28.0, 13.0],
             [15.0, 16.0, 38.0, 15.0],
         ];
-        assert_eq!(dot(DType::F32, &a, &b, &acc, 2), floats(&rows.concat()));
+        assert_eq!(
+            dot(DType::F32, &a, &b, &acc, [2, 4]),
+            floats(&rows.concat())
+        );
         let tiny = floats(&[2f64.powi(-24), 2f64.powi(-24)]);
         let ones = floats(&[1.0, 1.0]);
-        let sum = dot(DType::F32, &tiny, &ones, &floats(&[1.0]), 2);
+        let sum = dot(DType::F32, &tiny, &ones, &floats(&[1.0]), [2, 1]);
         assert_eq!(sum, floats(&[1.0 + 2f64.powi(-23)]));
     }
 

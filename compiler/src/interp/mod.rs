@@ -14,6 +14,7 @@ mod immediate;
 mod memory;
 mod op;
 mod tile;
+mod tiles;
 mod value;
 
 use std::{collections::HashMap, fmt};

@@ -1,6 +1,6 @@
 //! Running the body of a tile kernel, block after block.
 
-use std::rc::Rc;
+use std::{io::Write, rc::Rc};
 
 use cranelift_entity::{EntitySet, SecondaryMap};
 use tesserine_set::DType;
@@ -11,6 +11,7 @@ use super::{
     elementwise,
     floats::wrap,
     memory::{Memory, Window},
+    tiles,
     value::{Data, Value, row_major},
 };
 use crate::{
@@ -309,7 +310,8 @@ impl<'k> Machine<'k> {
             OpKind::Dot => {
                 let [a, b, acc] = [0, 1, 2].map(|i| &**self.data(operands[i]));
                 let inner = shape(operands[1]);
-                elementwise::dot(elem(operands[2]), a, b, acc, inner[0] as usize)
+                let inner = [2, 1].map(|d| inner[inner.len() - d] as usize);
+                elementwise::dot(elem(operands[2]), a, b, acc, inner)
             }
             OpKind::ClusterReduce { op: how, .. } => match how {
                 // A cluster of one block.
@@ -318,18 +320,64 @@ impl<'k> Machine<'k> {
                 }
                 _ => (**self.data(operands[0])).clone(),
             },
-            OpKind::Scan { .. }
-            | OpKind::Sort { .. }
-            | OpKind::TopK { .. }
-            | OpKind::Histogram { .. }
-            | OpKind::Occurrence
-            | OpKind::Take { .. }
-            | OpKind::Concat { .. }
-            | OpKind::Ptx { .. }
-            | OpKind::ViewBitcast
-            | OpKind::Atomic { .. }
-            | OpKind::Arrive { .. }
-            | OpKind::Debug { .. } => return Err(Fault::NotYet("this operation").into()),
+            OpKind::Scan { op: scan, axis } => {
+                let shape = shape(operands[0]);
+                let axis = *axis as usize;
+                let inner = shape[axis + 1..].iter().map(|&d| d as usize).product();
+                let (from, to) = (elem(operands[0]), elem(op.results[0]));
+                let data = self.data(operands[0]);
+                tiles::scan(*scan, from, to, data, shape[axis] as usize, inner)
+            }
+            OpKind::Sort { descending } => {
+                let row = shape(operands[0]).last().map_or(1, |&n| n as usize);
+                let keys = self.data(operands[0]);
+                let places = tiles::sorted_places(elem(operands[0]), keys, row, *descending);
+                for (&value, &result) in operands.iter().zip(&op.results) {
+                    let sorted = self.data(value).pick(&places);
+                    self.set(result, sorted);
+                }
+                return Ok(());
+            }
+            OpKind::TopK { k } => {
+                let row = shape(operands[0]).last().map_or(1, |&n| n as usize);
+                let data = self.data(operands[0]);
+                let (values, places) = tiles::topk(elem(operands[0]), data, row, *k as usize);
+                self.set(op.results[1], places);
+                values
+            }
+            OpKind::Histogram { n } => {
+                tiles::histogram(elem(operands[0]), self.data(operands[0]), *n as usize)
+            }
+            OpKind::Occurrence => tiles::occurrence(self.data(operands[0])),
+            OpKind::Take { axis } => {
+                let axis = *axis as usize;
+                let extent = shape(operands[0])[axis];
+                let (x, index) = (self.data(operands[0]), self.data(operands[1]));
+                tiles::take(x, index, shape(operands[1]), axis, extent)
+            }
+            OpKind::Concat { axis } => {
+                let (a, b) = (self.data(operands[0]), self.data(operands[1]));
+                let shapes = [shape(operands[0]), shape(operands[1])];
+                tiles::concat(a, b, shapes, *axis as usize)
+            }
+            OpKind::Ptx { .. } => {
+                self.pass(&operands[operands.len() - 1..], &op.results);
+                return Ok(());
+            }
+            OpKind::Debug { label } => {
+                let ty = body.ty(operands[0]);
+                let text = self.data(operands[0]).show(ty.elem(), ty.shape());
+                // Nobody is there to be told that nobody reads.
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "{label} = {text}, in block {:?}",
+                    self.indices
+                );
+                return Ok(());
+            }
+            OpKind::ViewBitcast | OpKind::Atomic { .. } | OpKind::Arrive { .. } => {
+                return Err(Fault::NotYet("this operation").into());
+            }
             OpKind::Load { indices, .. } | OpKind::Store { indices, .. }
                 if indices.iter().any(|i| matches!(i, Index::Gather { .. })) =>
             {

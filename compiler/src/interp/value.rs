@@ -65,6 +65,11 @@ impl Data {
         same_kind!(self, v => gather(v, base, shape, strides))
     }
 
+    /// The elements at these places.
+    pub(super) fn pick(&self, places: &[usize]) -> Data {
+        same_kind!(self, v => places.iter().map(|&p| v[p]).collect())
+    }
+
     /// One element as a code of `ty`.
     pub(super) fn code(&self, index: usize, ty: DType) -> u64 {
         match self {
@@ -72,6 +77,34 @@ impl Data {
             Data::Int(v) => v[index] as u64,
             Data::Bool(v) => u64::from(v[index]),
         }
+    }
+
+    /// As nested lists, row-major, of a tile of `shape` of `ty`; a long list only at its ends.
+    pub(super) fn show(&self, ty: DType, shape: &[u32]) -> String {
+        /// What is written of one list.
+        const ENDS: u32 = 8;
+        let Some((&count, inner)) = shape.split_first() else {
+            return match self {
+                Data::Float(v) => format!("{:?}", v[0]),
+                Data::Int(v) if ty == DType::U64 => (v[0] as u64).to_string(),
+                Data::Int(v) => v[0].to_string(),
+                Data::Bool(v) => v[0].to_string(),
+            };
+        };
+        let width = inner.iter().map(|&d| d as usize).product::<usize>();
+        let mut parts = Vec::new();
+        for i in 0..count {
+            if count > 2 * ENDS && i >= ENDS && i < count - ENDS {
+                if i == ENDS {
+                    parts.push("…".to_owned());
+                }
+                continue;
+            }
+            let from = i as usize * width;
+            let places: Vec<usize> = (from..from + width).collect();
+            parts.push(self.pick(&places).show(ty, inner));
+        }
+        format!("[{}]", parts.join(", "))
     }
 
     /// What codes of `ty` mean.

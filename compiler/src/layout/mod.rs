@@ -8,6 +8,7 @@
 mod blocked;
 pub mod fragments;
 mod linear;
+mod ordered;
 pub mod scratch;
 pub mod swizzle;
 mod transform;
@@ -15,6 +16,7 @@ mod transform;
 use blocked::WarpLayoutBits;
 pub use blocked::{blocked, blocked_by, copy_layout};
 pub use linear::LinearMap;
+pub use ordered::{is_in_order, ordered};
 pub use transform::{convert_sources, reduce_targets, register_sources, result_layout};
 
 /// A distributed tile's layout. Coordinates have one entry a dimension of `shape`.

@@ -1,10 +1,10 @@
-//! Shapes of the scratch buffers that conversions and reductions over warps use: the allocator takes the sizes from
+//! Shapes of the scratch buffers that conversions, reductions and scans over warps, and operations on whole tiles use: the allocator takes the sizes from
 //! here, codegen the addresses.
 
 use tesserine_set::DType;
 
 use super::{Layout, fragments::is_mma_result};
-use crate::ir::tile::ReduceOp;
+use crate::ir::tile::{OpKind, ReduceOp, Type};
 
 /// How a conversion's tile lies in shared memory: row-major, rows `pitch` bytes apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +72,95 @@ impl Layout {
     /// How many neighbours along the last dimension lie in consecutive registers.
     pub fn neighbours(&self) -> u32 {
         self.contiguous(self.shape.len() - 1)
+    }
+}
+
+/// Bytes between neighbours along each dimension of a tile of `shape` that lies row-major without gaps.
+pub fn flat_strides(shape: &[u32], elem: DType) -> Vec<u32> {
+    let mut strides = vec![shared_element(elem); shape.len()];
+    for d in (1..shape.len()).rev() {
+        strides[d - 1] = strides[d] * shape[d];
+    }
+    strides
+}
+
+/// Bytes of a tile that lies without gaps; `None` beyond 2³¹.
+fn flat_bytes(shape: &[u32], elem: DType) -> Option<u32> {
+    let element = u64::from(shared_element(elem));
+    let bytes = shape
+        .iter()
+        .try_fold(element, |n, &d| n.checked_mul(d.into()))?;
+    u32::try_from(bytes).ok().filter(|&b| b < 1 << 31)
+}
+
+/// Bytes of scratch that an operation needs that goes through it: `operand` and `result` are the types of the first of
+/// each, `layout` that of the first operand, if it is a tile. 0 if it needs none.
+pub fn through_bytes(op: &OpKind, operand: &Type, result: &Type, layout: Option<&Layout>) -> u32 {
+    let bytes = match op {
+        OpKind::Scan { axis, .. } => layout
+            .and_then(|l| ScanBuffer::new(l, *axis as usize, result.elem()))
+            .map_or(Some(0), |b| Some(b.bytes)),
+        OpKind::Sort { .. } => {
+            let mut shape = operand.shape().to_vec();
+            if let Some(last) = shape.last_mut() {
+                *last = last.checked_next_power_of_two().unwrap_or(u32::MAX);
+            }
+            flat_bytes(&shape, DType::I64)
+        }
+        OpKind::Histogram { .. } | OpKind::Concat { .. } => {
+            flat_bytes(result.shape(), result.elem())
+        }
+        OpKind::ClusterReduce { .. } => {
+            let registers = layout.map_or(1, |l| l.registers() * 32 * l.warps());
+            flat_bytes(&[registers], operand.elem())
+        }
+        _ => flat_bytes(operand.shape(), operand.elem()),
+    };
+    bytes.unwrap_or(u32::MAX / 2)
+}
+
+/// How the totals of a scan pass from warp to warp: those of one line in one block of it are neighbours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanBuffer {
+    /// Bytes of one total.
+    pub slot: u32,
+    /// Lane bits that tell lines apart, or replicas of them.
+    pub lane_bits: Vec<u32>,
+    /// Warp bits along the axis.
+    pub warp_bits: Vec<u32>,
+    /// Warp bits that are not.
+    pub other_warp_bits: Vec<u32>,
+    /// Bytes from one run of registers to the next.
+    pub run: u32,
+    pub bytes: u32,
+}
+
+impl ScanBuffer {
+    /// `None` if no warp bit lies along the axis. `elem` is the result's.
+    pub fn new(layout: &Layout, axis: usize, elem: DType) -> Option<ScanBuffer> {
+        let select = |basis: &[Vec<u32>], along: bool| -> Vec<u32> {
+            (0..basis.len() as u32)
+                .filter(|&i| (basis[i as usize][axis] != 0) == along)
+                .collect()
+        };
+        let warp_bits = select(&layout.warp, true);
+        if warp_bits.is_empty() {
+            return None;
+        }
+        let (lane_bits, other_warp_bits) =
+            (select(&layout.lane, false), select(&layout.warp, false));
+        let slot = if elem.bits() == 64 { 8 } else { 4 };
+        let slots = lane_bits.len() + layout.warp.len();
+        let run = slot << slots;
+        let in_run = layout.register.iter().filter(|v| v[axis] != 0).count();
+        Some(ScanBuffer {
+            slot,
+            lane_bits,
+            warp_bits,
+            other_warp_bits,
+            run,
+            bytes: run * (layout.registers() >> in_run),
+        })
     }
 }
 

@@ -122,6 +122,10 @@ impl Uses {
                 | OpKind::Arrive {
                     scratch: Some(buffer),
                     ..
+                }
+                | OpKind::Through {
+                    scratch: Some(buffer),
+                    ..
                 } => self.scratch.push(User {
                     buffer,
                     span: op.span,

@@ -9,7 +9,7 @@
 //! the loops of its uses. Broadcasts of scalars and `iota` belong to no group: each use gets its own.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -30,14 +30,11 @@ use crate::{
     layout::{
         Layout, blocked_by, convert_sources, copy_layout,
         fragments::{self, Side, is_mma_result},
-        result_layout,
-        scratch::{ConvertBuffer, ReduceBuffer},
+        ordered, result_layout,
+        scratch::{ConvertBuffer, ReduceBuffer, through_bytes},
     },
     target::Target,
 };
-
-/// Elements that every thread may hold where nothing but holding all of a tile serves.
-const MOST_REPLICATED: u32 = 256;
 
 /// What a loop's body costs more than what stands around it.
 const LOOP: f64 = 4.0;
@@ -80,6 +77,8 @@ struct Plan {
     demands: BTreeMap<ValueId, Vec<Arc<Layout>>>,
     /// The width of loads and stores.
     widths: HashMap<OpId, u32>,
+    /// Changes of shape that go through scratch, since layouts do not allow less.
+    through: HashSet<OpId>,
 }
 
 /// Whether the value is made again for each use.
@@ -116,7 +115,7 @@ struct Group {
     operands: Vec<Operand>,
     /// The products whose operands are slices along K of what is here, with the K of all of it.
     cut: Vec<Operand>,
-    /// Layouts that index tiles of asynchronous copies have.
+    /// Layouts that operations ask for, whatever else is here: scans, and asynchronous copies for their index tiles.
     wishes: Vec<(Layout, f64)>,
     layout: Option<Layout>,
 }
@@ -337,6 +336,13 @@ impl<'a> Planner<'a> {
                     let first = 1 + indices.iter().map(|i| i.operands()).sum::<usize>();
                     vec![(op.results[0], op.operands[first..].to_vec())]
                 }
+                OpKind::Through { op: through, .. } => match through {
+                    tile::OpKind::ClusterReduce { .. } => {
+                        vec![(op.results[0], vec![op.operands[0]])]
+                    }
+                    tile::OpKind::Take { .. } => vec![(op.results[0], vec![op.operands[1]])],
+                    _ => Vec::new(),
+                },
                 _ => carried(body, id),
             };
             for (result, values) in tied {
@@ -485,6 +491,18 @@ impl<'a> Planner<'a> {
                             result,
                             depth,
                         });
+                    }
+                }
+            }
+            OpKind::Through {
+                op: tile::OpKind::Scan { axis, .. },
+                ..
+            } => {
+                let shape = self.body.ty(op.results[0]).ty.shape();
+                let layout = ordered(shape, *axis as usize, self.warps);
+                for value in [op.operands[0], op.results[0]] {
+                    if let Some(g) = group(Some(&value)) {
+                        self.groups[g].wishes.push((layout.clone(), depth));
                     }
                 }
             }
@@ -698,6 +716,7 @@ impl<'a> Planner<'a> {
             wanted: HashMap::new(),
             demands: BTreeMap::new(),
             widths: HashMap::new(),
+            through: HashSet::new(),
         };
         let layouts: Vec<Arc<Layout>> = self
             .groups
@@ -787,6 +806,28 @@ impl<'a> Planner<'a> {
                     }
                     want(2, result);
                 }
+                OpKind::Through { op: through, .. } => match through {
+                    tile::OpKind::Scan { axis, .. } => {
+                        let result = op.results[0];
+                        let layout = ordered(shape(result), *axis as usize, self.warps);
+                        let layout = Arc::new(layout);
+                        plan.defined.insert(result, layout.clone());
+                        want(0, layout);
+                    }
+                    tile::OpKind::ClusterReduce { .. } => {
+                        if let Some(layout) = of(op.results[0]) {
+                            want(0, layout);
+                        }
+                    }
+                    _ => {
+                        for (i, &value) in op.operands.iter().enumerate() {
+                            let lies_as_result =
+                                matches!(through, tile::OpKind::Take { .. }) && i == 1;
+                            let own = of(if lies_as_result { op.results[0] } else { value });
+                            want(i, own.unwrap_or_else(|| Arc::new(self.any(shape(value)))));
+                        }
+                    }
+                },
                 OpKind::WriteShared { .. } => {
                     let value = op.operands[0];
                     want(
@@ -846,17 +887,16 @@ impl<'a> Planner<'a> {
                         .or_else(|| {
                             let from = self.any(shape(operand));
                             natural(&from).map(|n| (Arc::new(from), n))
-                        })
-                        .or_else(|| {
-                            let from = self.loose(kind, shape(operand))?;
-                            natural(&from).map(|n| (Arc::new(from), n))
                         });
                     match chosen {
                         Some((from, natural)) => {
                             want(0, from);
                             plan.defined.insert(result, Arc::new(natural));
                         }
-                        None => diagnostics.push(unmovable(op.span, shape(operand), shape(result))),
+                        None => {
+                            want(0, own.unwrap_or_else(|| Arc::new(self.any(shape(operand)))));
+                            plan.through.insert(id);
+                        }
                     }
                 }
                 OpKind::Tile(tile::OpKind::If | tile::OpKind::For { .. } | tile::OpKind::While) => {
@@ -938,19 +978,6 @@ impl<'a> Planner<'a> {
         }
         best.map_or_else(|| self.any(shape), |(_, layout)| layout)
     }
-
-    /// A layout for the operand of a slice or reshape that keeps in registers whatever the operation may take apart;
-    /// `None` if a thread would hold too much.
-    fn loose(&self, kind: &tile::OpKind, shape: &[u32]) -> Option<Layout> {
-        let rank = shape.len();
-        let spread: Vec<usize> = match kind {
-            // Threads lie along the dimensions that are not cut.
-            tile::OpKind::Slice(offsets) => (0..rank).rev().filter(|&d| offsets[d] == 0).collect(),
-            _ => Vec::new(),
-        };
-        let layout = blocked_by(shape, &spread, &spread, 1, self.warps);
-        (layout.registers() <= MOST_REPLICATED).then_some(layout)
-    }
 }
 
 fn reduce_cost(layout: &Layout, axis: Option<u32>) -> f64 {
@@ -985,15 +1012,6 @@ fn unproven_bytes(span: crate::span::Span) -> Diagnostic {
         "a store of packed elements that is not known to cover whole bytes is not yet compiled",
     )
     .help("state that the view is aligned, and of what number its last dimension is a multiple")
-}
-
-fn unmovable(span: crate::span::Span, from: &[u32], to: &[u32]) -> Diagnostic {
-    Diagnostic::error(
-        codes::E0010,
-        span,
-        format!("taking {to:?} out of a tile of {from:?} is not yet compiled"),
-    )
-    .note("elements would have to pass between threads in a way that only smaller tiles, or powers of two, have today")
 }
 
 /// Writes the new body.
@@ -1075,7 +1093,7 @@ impl Emit<'_> {
             );
             return;
         }
-        let kind = self.kind(id);
+        let kind = self.kind(id, &operands);
         let regions = op
             .regions
             .iter()
@@ -1103,10 +1121,32 @@ impl Emit<'_> {
         }
     }
 
-    fn kind(&mut self, id: OpId) -> OpKind {
+    /// `operands`: those of the new operation.
+    fn kind(&mut self, id: OpId, operands: &[ValueId]) -> OpKind {
         let op = &self.from.ops[id];
-        let mut kind = op.kind.clone();
+        let mut kind = match &op.kind {
+            OpKind::Tile(kind) if self.plan.through.contains(&id) => OpKind::Through {
+                op: kind.clone(),
+                scratch: None,
+            },
+            kind => kind.clone(),
+        };
         match &mut kind {
+            OpKind::Through {
+                op: through,
+                scratch,
+            } => {
+                let (operand, result) = (self.to.ty(operands[0]), self.from.ty(op.results[0]));
+                let layout = operand.layout.as_deref();
+                let bytes = through_bytes(through, &operand.ty, &result.ty, layout);
+                if bytes > 0 {
+                    *scratch = Some(self.buffers.push(Buffer {
+                        bytes,
+                        align: 16,
+                        offset: None,
+                    }));
+                }
+            }
             OpKind::Load { width, .. } | OpKind::Store { width, .. } => {
                 *width = self.plan.widths.get(&id).copied().unwrap_or(1);
             }

@@ -134,6 +134,10 @@ fn copy(
             tile::OpKind::Dot => role::OpKind::Dot {
                 strategy: strategy(from.ty(op.operands[0]), target),
             },
+            kind if role::goes_through(&kind) => role::OpKind::Through {
+                op: kind,
+                scratch: None,
+            },
             kind => role::OpKind::Tile(kind),
         };
         let operands = op.operands.iter().map(|v| map[v]).collect();

@@ -179,6 +179,10 @@ impl Walk<'_> {
             | OpKind::Arrive {
                 scratch: Some(buffer),
                 ..
+            }
+            | OpKind::Through {
+                scratch: Some(buffer),
+                ..
             } => {
                 let bytes = (self.buffers)(*buffer);
                 if pending.is_busy(&bytes, None) {

@@ -1,7 +1,7 @@
 //! Passes: from tile IR to role IR that code can be generated from.
 //!
 //! ```text
-//! tile IR ──simplify──▶ tile IR ──form_roles──▶ role IR ──pipeline──▶ ──assign_layouts──▶ ──allocate──▶ ──insert_barriers──▶ role IR
+//! tile IR ──expand──▶ ──simplify──▶ tile IR ──form_roles──▶ role IR ──pipeline──▶ ──assign_layouts──▶ ──allocate──▶ ──insert_barriers──▶ role IR
 //! ```
 //!
 //! One file a pass. [`PASSES`] is the one list that says their order, their names for `--dump-after`, and what they do.
@@ -14,6 +14,7 @@ mod access;
 mod allocate;
 mod assign_layouts;
 mod divisibility;
+mod expand;
 mod form_roles;
 mod insert_barriers;
 mod pipeline;
@@ -47,6 +48,11 @@ enum Run {
 
 /// All passes in order.
 pub const PASSES: &[PassInfo] = &[
+    PassInfo {
+        name: "expand",
+        what: "writes sorting, the largest, occurrences and batched products in terms of other operations",
+        run: Run::Tile(expand::run),
+    },
     PassInfo {
         name: "simplify",
         what: "folds constants, merges equal operations, removes what has no effect",

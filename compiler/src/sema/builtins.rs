@@ -6,14 +6,14 @@ use super::{
     Eval,
     access::count,
     call::Argument,
-    eval::{Evaluator, Shape, broadcast, cast_help, show_shape},
+    eval::{Evaluator, Shape, broadcast, show_shape},
     value::Value,
 };
 use crate::{
     diagnostics::{Diagnostic, codes},
     ir::{
         ValueId,
-        tile::{BinaryOp, Cache, CompareOp, ReduceOp, Type, UnaryOp},
+        tile::{BinaryOp, Cache, CompareOp, ReduceOp, ScanOp, Type, UnaryOp},
     },
     span::Span,
     syntax::ast::{self, ExprKind},
@@ -227,6 +227,19 @@ impl<'a> Evaluator<'a> {
                 self.join_last(&a, &b, span)
             }
             "dot" => self.dot(args, span),
+            "cumsum" => self.scan(ScanOp::Sum, name, args, span),
+            "cummax" => self.scan(ScanOp::Max, name, args, span),
+            "sort" => self.sort(args, span),
+            "topk" => self.topk(args, span),
+            "histogram" => self.histogram(args, span),
+            "occurrence" => self.occurrence(args, span),
+            "take" => self.take(args, span),
+            "concat" => self.concat(args, span),
+            "philox" => self.philox(args, span),
+            "cluster_sum" | "cluster_max" | "cluster_min" | "cluster_before" => {
+                self.cluster(name, args, span)
+            }
+            "debug" => self.debug(args, span),
             "assume" => {
                 let [c] = self.exactly(name, ["c"], args, span)?;
                 self.assume(&c, span)
@@ -285,160 +298,6 @@ impl<'a> Evaluator<'a> {
                 span,
                 format!("`{name}` takes {}", count(N, "argument")),
             ),
-        }
-    }
-
-    /// `dot(a, b)`, `dot(a, b, acc)`.
-    fn dot(&mut self, args: Vec<Argument<'a>>, span: Span) -> Eval<Value<'a>> {
-        let mut placed = self
-            .place("dot", &["a", "b", "acc"], args, span)?
-            .into_iter();
-        let (Some(Some(a)), Some(Some(b)), acc) =
-            (placed.next(), placed.next(), placed.next().flatten())
-        else {
-            return self.error(
-                codes::E0107,
-                span,
-                "`dot` takes two tiles, and perhaps a third to add to",
-            );
-        };
-        let (x, t, s) = self.matrix(&a)?;
-        let (y, u, r) = self.matrix(&b)?;
-        if t != u {
-            let narrow = if t.bits() < u.bits() {
-                (&b, t)
-            } else {
-                (&a, u)
-            };
-            let diagnostic = Diagnostic::error(
-                codes::E0102,
-                span,
-                format!("`dot` takes tiles of one element type, and these are of `{t}` and `{u}`"),
-            )
-            .label(a.span, self.describe(&a.value))
-            .label(b.span, self.describe(&b.value))
-            .help(cast_help(&self.quote(narrow.0.span), narrow.1));
-            return self.fail(diagnostic);
-        }
-        match t {
-            DType::F16 | DType::Bf16 | DType::F32 => {}
-            t if t.is_float() || matches!(t, DType::I8 | DType::U8) => {
-                return self.not_yet(span, &format!("a `dot` of tiles of `{t}`"));
-            }
-            t => {
-                return self.error(
-                    codes::E0102,
-                    span,
-                    format!("`dot` multiplies floats, `i8` or `u8`, and these tiles are of `{t}`"),
-                );
-            }
-        }
-        let (&[m, k], &[inner, n]) = (&s[..], &r[..]) else {
-            if s.len() < 2 || r.len() < 2 {
-                let vector = if s.len() < 2 { &a } else { &b };
-                let text = self.quote(vector.span);
-                let text = text.trim_matches('`');
-                let diagnostic = Diagnostic::error(
-                    codes::E0201,
-                    vector.span,
-                    format!(
-                        "`dot` takes matrices, and this is {}",
-                        self.describe(&vector.value)
-                    ),
-                )
-                .help(format!(
-                    "add an axis, `{text}[_, ..]` or `{text}[.., _]`, or write `(a * b).sum(0)`"
-                ));
-                return self.fail(diagnostic);
-            }
-            return self.not_yet(span, "a `dot` of tiles of more than two axes");
-        };
-        if k != inner {
-            let mut diagnostic = Diagnostic::error(
-                codes::E0201,
-                span,
-                format!(
-                    "`dot` of {} and {}: the last axis of the first has {k}, the first of the second {inner}",
-                    show_shape(&s),
-                    show_shape(&r)
-                ),
-            )
-            .label(a.span, self.describe(&a.value))
-            .label(b.span, self.describe(&b.value));
-            let turned = [(k == n, &b), (m == inner, &a)];
-            if let Some((_, arg)) = turned.into_iter().find(|(fits, _)| *fits) {
-                let text = self.quote(arg.span);
-                let text = text.trim_matches('`');
-                diagnostic =
-                    diagnostic.help(if text.contains(' ') && !text.ends_with([']', ')']) {
-                        format!("did you mean `({text}).t`?")
-                    } else {
-                        format!("did you mean `{text}.t`?")
-                    });
-            }
-            return self.fail(diagnostic);
-        }
-        let start = match acc {
-            None => {
-                let zero = self.zero(DType::F32, span)?;
-                self.builder(span).broadcast(zero, &[m, n])
-            }
-            Some(acc) => {
-                let (id, elem, shape) = self.matrix(&acc)?;
-                if shape != [m, n] {
-                    let diagnostic = Diagnostic::error(
-                        codes::E0201,
-                        acc.span,
-                        format!(
-                            "the product of {} and {} is {}, and it is added to {}",
-                            show_shape(&s),
-                            show_shape(&r),
-                            show_shape(&[m, n]),
-                            show_shape(&shape)
-                        ),
-                    )
-                    .label(a.span, self.describe(&a.value))
-                    .label(b.span, self.describe(&b.value));
-                    return self.fail(diagnostic);
-                }
-                if elem == DType::F16 && t == DType::F16 {
-                    return self.not_yet(acc.span, "a `dot` that adds up in `f16`");
-                }
-                if elem != DType::F32 {
-                    let diagnostic = Diagnostic::error(
-                        codes::E0102,
-                        acc.span,
-                        format!("`dot` of `{t}` adds up in `f32`, and this is of `{elem}`"),
-                    )
-                    .help(cast_help(&self.quote(acc.span), DType::F32));
-                    return self.fail(diagnostic);
-                }
-                id
-            }
-        };
-        Ok(Value::Run(self.builder(span).dot(x, y, start)))
-    }
-
-    /// A tile that `dot` takes.
-    fn matrix(&mut self, arg: &Argument<'a>) -> Eval<(ValueId, DType, Vec<u32>)> {
-        match (&arg.value, self.shape_of(&arg.value)) {
-            (_, Some(Shape::Tile(elem, shape))) => {
-                let id = self.materialise(&arg.value, arg.span)?;
-                Ok((id, elem, shape))
-            }
-            _ => {
-                let what = self.describe(&arg.value);
-                let mut diagnostic = Diagnostic::error(
-                    codes::E0102,
-                    arg.span,
-                    format!("`dot` takes tiles, and this is {what}"),
-                );
-                if matches!(arg.value, Value::View(_)) {
-                    diagnostic =
-                        diagnostic.help("a slice of it is a tile: `x[i*BM +: BM, p*BK +: BK]`");
-                }
-                self.fail(diagnostic)
-            }
         }
     }
 
@@ -814,7 +673,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// A constant axis of something with `rank` axes.
-    fn axis(&mut self, arg: &Argument<'a>, rank: usize, of: &str) -> Eval<u32> {
+    pub(super) fn axis(&mut self, arg: &Argument<'a>, rank: usize, of: &str) -> Eval<u32> {
         let axis = self.as_const_int(&arg.value, arg.span, "an axis")?;
         match u32::try_from(axis) {
             Ok(axis) if (axis as usize) < rank => Ok(axis),

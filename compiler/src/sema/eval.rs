@@ -76,6 +76,8 @@ pub(crate) struct Evaluator<'a> {
     /// In an `op`: what stands for a formula.
     pub hosts: HashMap<ValueId, Formula>,
     pub signature: Signature,
+    /// The grid axes of several blocks that form a cluster, by bit.
+    pub cluster_axes: u32,
     /// Facts that the body itself asks for (`assume`).
     pub assumed: Vec<Fact>,
     pub frames: Vec<Frame<'a>>,
@@ -142,6 +144,7 @@ impl<'a> Evaluator<'a> {
             views: HashMap::new(),
             hosts: HashMap::new(),
             signature: Signature::default(),
+            cluster_axes: 0,
             assumed: Vec::new(),
             frames: vec![Frame::new(module)],
             calls: Vec::new(),

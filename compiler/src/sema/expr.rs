@@ -114,7 +114,11 @@ impl<'a> Evaluator<'a> {
                 }
                 Ok(Value::Run(self.builder(span).bitcast(id, elem)))
             }
-            ExprKind::Ptx { .. } => self.not_yet(span, "inline PTX"),
+            ExprKind::Ptx {
+                args,
+                ty,
+                otherwise,
+            } => self.ptx(args, ty, otherwise, span),
             ExprKind::Unary { op, value } => {
                 let x = self.expr(value)?;
                 let op = match op {

@@ -23,6 +23,7 @@ pub(crate) mod modules;
 pub(crate) mod op;
 mod races;
 mod stmt;
+mod tile_ops;
 mod uniform;
 pub(crate) mod value;
 

@@ -17,6 +17,10 @@ pub enum Instruction {
     Barrier,
     /// Lanes of a warp exchange registers.
     Shuffle,
+    /// Lanes of a warp read the registers of lanes below them, or of one that they name.
+    ShuffleUp,
+    /// A sum in shared memory, whoever adds to it at once.
+    SharedAtomic,
     /// `2^x`, approximately.
     Exp2,
     /// The logarithm to base 2, approximately.
@@ -66,6 +70,8 @@ static TABLE: &[Row] = &[
     Row { instruction: Instruction::Barrier,          spelling: "barrier.sync.aligned",          targets: "YYYYYYYYYY", ptx: (6, 0) },
     Row { instruction: Instruction::Shuffle,          spelling: "shfl.sync.bfly",                targets: "YYYYYYYYYY", ptx: (6, 0) },
     Row { instruction: Instruction::Atomic,           spelling: "atom.relaxed.gpu",              targets: "YYYYYYYYYY", ptx: (6, 0) },
+    Row { instruction: Instruction::ShuffleUp,        spelling: "shfl.sync.up",                  targets: "YYYYYYYYYY", ptx: (6, 0) },
+    Row { instruction: Instruction::SharedAtomic,     spelling: "red.shared.add.u32",            targets: "YYYYYYYYYY", ptx: (1, 2) },
     Row { instruction: Instruction::Exp2,             spelling: "ex2.approx.f32",                targets: "YYYYYYYYYY", ptx: (1, 4) },
     Row { instruction: Instruction::Log2,             spelling: "lg2.approx.f32",                targets: "YYYYYYYYYY", ptx: (1, 4) },
     Row { instruction: Instruction::Rsqrt,            spelling: "rsqrt.approx.f32",              targets: "YYYYYYYYYY", ptx: (1, 4) },

@@ -6,7 +6,8 @@ use crate::{ir::tile, layout::fragments::MmaShape};
 /// What an operation does, with its attributes. Operands and results are as in tile IR where nothing is said.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OpKind {
-    /// All of tile IR but `load`, `store`, `atomic`, `arrive`, `reduce` and `dot`.
+    /// All of tile IR but `load`, `store`, `atomic`, `arrive`, `reduce`, `dot`, and what always goes
+    /// [through](OpKind::Through) scratch.
     Tile(tile::OpKind),
     /// As in tile IR. `width` neighbouring elements along the last dimension are fetched by one access: they lie in
     /// `width` consecutive registers, and alignment is proven. Index tiles lie as the result does along the dimension that
@@ -45,6 +46,12 @@ pub enum OpKind {
     /// `t -> t` of another layout: through `scratch`, with the barriers that it needs before and after, or by moving
     /// registers if there is none.
     Convert { scratch: Option<BufferId> },
+    /// `op` of tile IR, one that moves elements between threads ([`goes_through`]): through `scratch`, with the barriers
+    /// that it needs before and after. A scan within a warp has none.
+    Through {
+        op: tile::OpKind,
+        scratch: Option<BufferId>,
+    },
     /// As in tile IR. Accumulator and result have one layout; the operands have those that
     /// [`fragments`](crate::layout::fragments) derives from it for the strategy.
     Dot { strategy: Strategy },
@@ -75,6 +82,19 @@ pub enum OpKind {
     },
     /// All threads of the role arrive and see each other's stores.
     Barrier,
+}
+
+/// Whether an operation of tile IR always goes through scratch. `slice` and `reshape` may where layouts do not allow less.
+pub fn goes_through(op: &tile::OpKind) -> bool {
+    matches!(
+        op,
+        tile::OpKind::Scan { .. }
+            | tile::OpKind::Sort { .. }
+            | tile::OpKind::Histogram { .. }
+            | tile::OpKind::Take { .. }
+            | tile::OpKind::Concat { .. }
+            | tile::OpKind::ClusterReduce { .. }
+    )
 }
 
 /// How a product is computed.

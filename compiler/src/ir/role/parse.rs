@@ -211,6 +211,12 @@ pub(super) fn parse_op(p: &mut Parser<'_>) -> Result<(OpKind, Vec<ValueId>), Par
             let scratch = parse_scratch(p)?;
             Ok((OpKind::Convert { scratch }, p.operands()?))
         }
+        "through" => {
+            let scratch = parse_scratch(p)?;
+            let word = p.word("an operation")?;
+            let (op, operands) = parse_tile_op(word, p)?;
+            Ok((OpKind::Through { op, scratch }, operands))
+        }
         "dot" => {
             let strategy = parse_strategy(p)?;
             Ok((OpKind::Dot { strategy }, p.operands()?))

@@ -92,6 +92,15 @@ impl Dialect for OpKind {
                 scratch(out, *buffer);
                 out.operands(operands);
             }
+            OpKind::Through {
+                op,
+                scratch: buffer,
+            } => {
+                out.write("through");
+                scratch(out, *buffer);
+                out.write(" ");
+                op.print(operands, out);
+            }
             OpKind::Dot { strategy } => {
                 match strategy {
                     Strategy::MmaSync(s) => write!(out, "dot mma_sync [{}, {}, {}]", s.m, s.n, s.k),

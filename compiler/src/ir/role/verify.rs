@@ -8,6 +8,8 @@
 //! - in one kernel either all tiles have a layout or none has;
 //! - elementwise operations (unary, binary, compare, fma, select, cast, bitcast) have one layout on all tiles, and so
 //!   have what `yield` passes on, carried values and results;
+//! - `through` is of operations that may go through scratch; a scan's operand lies as its result does, in order along the
+//!   axis; so do the indices of `take` and what a cluster reduces; `sort` is of one tile of `i64`;
 //! - `convert` keeps the type and changes at most the layout; all buffers named exist;
 //! - `width` is a power of two, at most 16 bytes, of a multiple of 8 bits, and the tile's last dimension is the view's;
 //! - a buffer's alignment is a power of two; with an offset it is aligned and ends within `shared_bytes`;
@@ -26,7 +28,7 @@ use tesserine_set::DType;
 
 use super::{
     BufferId, Channel, ChannelId, Fill, Kernel, OpKind, Role, RoleBody, SharedTile, Strategy, Type,
-    index_tiles,
+    goes_through, index_tiles,
 };
 use crate::{
     ir::{
@@ -37,6 +39,7 @@ use crate::{
     layout::{
         Layout,
         fragments::{Side, is_mma_result, operand},
+        is_in_order,
         swizzle::{CHUNK, SharedLayout},
     },
     span::Span,
@@ -131,6 +134,7 @@ impl Verifiable for OpKind {
                 axis: *axis,
             },
             OpKind::Dot { .. } => tile::OpKind::Dot,
+            OpKind::Through { op, .. } => op.clone(),
             OpKind::Convert { .. }
             | OpKind::CopyAsync { .. }
             | OpKind::CommitCopies
@@ -182,6 +186,9 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
             | tile::OpKind::Arrive { .. }
             | tile::OpKind::Dot
             | tile::OpKind::Reduce { .. } => {
+                return Err("has a form of its own at this level".into());
+            }
+            kind if goes_through(kind) => {
                 return Err("has a form of its own at this level".into());
             }
             kind if kind.is_elementwise() => {
@@ -254,6 +261,41 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
         }
         OpKind::Arrive { scratch, .. } => buffer(*scratch)?,
         OpKind::Reduce { scratch, .. } => buffer(*scratch)?,
+        OpKind::Through {
+            op: through,
+            scratch,
+        } => {
+            buffer(*scratch)?;
+            ensure!(
+                goes_through(through)
+                    || matches!(through, tile::OpKind::Slice(_) | tile::OpKind::Reshape),
+                "does not go through scratch"
+            );
+            let layout = |v: ValueId| body.ty(v).layout.as_ref();
+            let of_result = match through {
+                tile::OpKind::Scan { .. } | tile::OpKind::ClusterReduce { .. } => Some(0),
+                tile::OpKind::Take { .. } => Some(1),
+                _ => None,
+            };
+            ensure!(
+                of_result.is_none_or(|i| layout(op.operands[i]) == layout(op.results[0])),
+                "an operand that lies as the result does has another layout"
+            );
+            if let (tile::OpKind::Scan { axis, .. }, Some(layout)) =
+                (through, layout(op.results[0]))
+            {
+                ensure!(
+                    is_in_order(layout, *axis as usize),
+                    "a scan's elements do not lie in order along its axis"
+                );
+            }
+            if let tile::OpKind::Sort { .. } = through {
+                ensure!(
+                    op.operands.len() == 1 && body.ty(op.operands[0]).ty.elem() == DType::I64,
+                    "what is sorted at this level is one tile of i64"
+                );
+            }
+        }
         OpKind::Convert { scratch } => {
             buffer(*scratch)?;
             ensure!(

@@ -11,6 +11,7 @@ impl<'a> Maker<'_, 'a> {
                 .error(codes::E0505, grid.span, "a grid has at most 16 axes");
         }
         let mut axes: Vec<GridAxis> = Vec::new();
+        self.ev.cluster_axes = 0;
         let mut cluster = 1;
         for (i, axis) in grid.axes.iter().enumerate() {
             if axes.iter().any(|a| a.name == axis.name.name) {
@@ -37,6 +38,9 @@ impl<'a> Maker<'_, 'a> {
                 Some(1) => Value::Int(0),
                 _ => Value::Symbol(Symbol::Grid(i as u32)),
             };
+            if axis.cluster {
+                self.ev.cluster_axes |= 1 << i;
+            }
             axes.push(GridAxis {
                 cluster: axis.cluster,
                 ..GridAxis::new(&axis.name.name, extent)

@@ -1,0 +1,478 @@
+//! Operations on whole tiles: small programs against plain Rust, by the interpreter, as written and as the `expand` pass
+//! writes them out; and the code of each for every target, assembled where `ptxas` is found.
+
+use std::fmt::Display;
+
+use tesserine_compiler::{
+    Session,
+    diagnostics::render,
+    interp::{self, Arg, Args, Tensor},
+    ir::tile,
+    passes,
+    target::Target,
+};
+use tesserine_set::DType;
+
+/// Cheap reproducible numbers.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> i64 {
+        (self.next() % n) as i64
+    }
+
+    /// Whole numbers in `lo..hi`.
+    fn ints(&mut self, count: usize, lo: i64, hi: i64) -> Vec<f64> {
+        (0..count)
+            .map(|_| (lo + self.below((hi - lo) as u64)) as f64)
+            .collect()
+    }
+}
+
+struct Program {
+    instance: tile::Instance,
+    /// The body after the `expand` pass.
+    expanded: tile::Kernel,
+}
+
+/// The program, whose code is assembled for every target.
+fn program(text: &str) -> Program {
+    everywhere(text);
+    interpreted(text)
+}
+
+/// The program, without its code.
+fn interpreted(text: &str) -> Program {
+    let target = Target::ALL[4];
+    let mut session = Session::new();
+    let made = session
+        .load_text("program.tess", text)
+        .and_then(|module| session.instantiate(module, "k", target));
+    let instance = made.unwrap_or_else(|diagnostics| {
+        let all: String = diagnostics
+            .iter()
+            .map(|d| render(d, session.sources(), false))
+            .collect();
+        panic!("{all}")
+    });
+    let body = &instance.bodies[0];
+    assert_eq!(tile::verify(body), Ok(()), "{body}");
+    let mut expanded = None;
+    let mut observe = |name: &str, kernel: &dyn Display| {
+        if name == "expand" {
+            expanded = Some(kernel.to_string());
+        }
+    };
+    passes::lower_with(body, &target, &mut observe).unwrap_or_else(|d| panic!("{d:?}"));
+    let expanded = expanded.expect("there is a pass of that name");
+    let expanded = tile::parse(&expanded).unwrap_or_else(|e| panic!("{e}\n{expanded}"));
+    Program { instance, expanded }
+}
+
+#[cfg(feature = "llvm")]
+fn everywhere(text: &str) {
+    use tesserine_compiler::{codegen, emit::ptxas::Ptxas};
+    let tool = Ptxas::find().ok();
+    for target in Target::ALL {
+        let mut session = Session::new();
+        let made = session
+            .load_text("program.tess", text)
+            .and_then(|module| session.instantiate(module, "k", target))
+            .unwrap_or_else(|d| panic!("{d:?}"));
+        let role = passes::lower(&made.bodies[0], &target).unwrap_or_else(|d| panic!("{d:?}"));
+        let module = codegen::compile(&role, target, session.sources()).unwrap_or_else(|d| {
+            let text = codegen::llvm_text(&role, target, session.sources());
+            panic!("{target}: {d:?}\n{role}\n{}", text.unwrap_or_default())
+        });
+        if let Some(tool) = &tool {
+            let cubin = tool
+                .assemble(&module.ptx, target)
+                .unwrap_or_else(|e| panic!("{e}\n{}", module.ptx));
+            assert_eq!(cubin.losses, Vec::<String>::new(), "{target}: {text}");
+        }
+    }
+}
+
+#[cfg(not(feature = "llvm"))]
+fn everywhere(_: &str) {}
+
+type Named<'a> = (&'a str, DType, Vec<usize>, Vec<f64>);
+
+/// Runs a program as written and as expanded; `outs` are what it must give.
+fn check(program: &Program, ins: &[Named<'_>], outs: &[Named<'_>]) {
+    let args = || -> Args {
+        let given = ins.iter().map(|(name, dtype, shape, values)| {
+            let tensor = Tensor::from_f64(*dtype, shape.clone(), values).unwrap();
+            ((*name).to_owned(), Arg::Tensor(tensor))
+        });
+        let empty = outs.iter().map(|(name, dtype, shape, _)| {
+            let tensor = Tensor::zeros(*dtype, shape.clone()).unwrap();
+            ((*name).to_owned(), Arg::Tensor(tensor))
+        });
+        given.chain(empty).collect()
+    };
+    let (mut direct, mut expanded) = (args(), args());
+    interp::launch(&program.instance, &mut direct).unwrap_or_else(|e| panic!("{e}"));
+    interp::run(&program.expanded, &mut expanded).unwrap_or_else(|e| panic!("{e}"));
+    for (what, args) in [("as written", &direct), ("expanded", &expanded)] {
+        for (name, _, _, wanted) in outs {
+            let Arg::Tensor(tensor) = &args[*name] else {
+                panic!("`{name}` is a scalar")
+            };
+            let found = tensor.to_f64();
+            let same = |(x, y): (&f64, &f64)| {
+                x == y && x.is_sign_negative() == y.is_sign_negative() || x.is_nan() && y.is_nan()
+            };
+            if let Some(at) = found.iter().zip(wanted).position(|p| !same(p)) {
+                panic!(
+                    "{what}, `{name}` at {at}: {} and not {}",
+                    found[at], wanted[at]
+                );
+            }
+            assert_eq!(found.len(), wanted.len());
+        }
+    }
+}
+
+/// The index of an element of three dimensions of which the middle one is the axis.
+fn at(i: usize, j: usize, k: usize, n: usize, inner: usize) -> usize {
+    (i * n + j) * inner + k
+}
+
+#[test]
+fn running_sums_and_maxima() {
+    let mut noise = Noise(1);
+    for (shape, axis) in [
+        (vec![1usize], 0usize),
+        (vec![7], 0),
+        (vec![80], 0),
+        (vec![5000], 0),
+        (vec![7, 80], 1),
+        (vec![176, 3], 0),
+        (vec![4, 33, 5], 1),
+    ] {
+        let dims = format!("{shape:?}");
+        let all = vec![".."; shape.len()].join(", ");
+        let text = format!(
+            "kernel k(x: view<i32>{dims}, s: out view<i32>{dims}, m: out view<i32>{dims}, c: out view<i32>{dims}) grid (b in 1) {{
+                let t = x[{all}];
+                s[{all}] = cumsum(t, {axis});
+                m[{all}] = t.cummax({axis});
+                c[{all}] = cumsum(t > 0, {axis});
+            }}"
+        );
+        let count: usize = shape.iter().product();
+        let x = noise.ints(count, -1000, 1000);
+        let (mut s, mut m) = (x.clone(), x.clone());
+        let mut c: Vec<f64> = x.iter().map(|&v| f64::from(v > 0.0)).collect();
+        let (n, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
+        for i in 0..count / n / inner {
+            for j in 1..n {
+                for k in 0..inner {
+                    let (now, before) = (at(i, j, k, n, inner), at(i, j - 1, k, n, inner));
+                    s[now] += s[before];
+                    c[now] += c[before];
+                    m[now] = m[now].max(m[before]);
+                }
+            }
+        }
+        let t = DType::I32;
+        check(
+            &program(&text),
+            &[("x", t, shape.clone(), x)],
+            &[
+                ("s", t, shape.clone(), s),
+                ("m", t, shape.clone(), m),
+                ("c", t, shape.clone(), c),
+            ],
+        );
+    }
+}
+
+#[test]
+fn running_sums_of_floats() {
+    let text = "kernel k(x: view<bf16>[48], d: view<f64>[48], s: out view<f32>[48], m: out view<bf16>[48], e: out view<f64>[48]) grid (b in 1) {
+        s[..] = cumsum(x[..]);
+        m[..] = cummax(x[..]);
+        e[..] = cumsum(d[..]);
+    }";
+    let mut noise = Noise(2);
+    let mut x = noise.ints(48, -50, 50);
+    x[0] = f64::NAN;
+    x[20] = f64::NAN;
+    let d = noise.ints(48, -50, 50);
+    let sums = |v: &[f64]| -> Vec<f64> {
+        let add = |sum: &mut f64, x: &f64| {
+            *sum += x;
+            Some(*sum)
+        };
+        v.iter().scan(0.0, add).collect()
+    };
+    let s = sums(&x);
+    let e = sums(&d);
+    let mut m = x.clone();
+    for i in 1..48 {
+        m[i] = m[i].max(m[i - 1]);
+    }
+    let shape = vec![48];
+    check(
+        &program(text),
+        &[
+            ("x", DType::Bf16, shape.clone(), x),
+            ("d", DType::F64, shape.clone(), d),
+        ],
+        &[
+            ("s", DType::F32, shape.clone(), s),
+            ("m", DType::Bf16, shape.clone(), m),
+            ("e", DType::F64, shape, e),
+        ],
+    );
+}
+
+#[test]
+fn sorting_is_stable_and_exact() {
+    let mut noise = Noise(3);
+    for (elem, dtype) in [
+        ("f32", DType::F32),
+        ("bf16", DType::Bf16),
+        ("f64", DType::F64),
+        ("i8", DType::I8),
+        ("u32", DType::U32),
+        ("u64", DType::U64),
+        ("i64", DType::I64),
+    ] {
+        for (rows, n) in [(1usize, 1usize), (3, 7), (2, 176)] {
+            for descending in [false, true] {
+                let text = format!(
+                    "kernel k(x: view<{elem}>[{rows}, {n}], y: out view<{elem}>[{rows}, {n}], p: out view<i32>[{rows}, {n}]) grid (b in 1) {{
+                        let (s, by) = sort(x[.., ..], iota<i32>[{n}], descending = {descending});
+                        y[.., ..] = s;
+                        p[.., ..] = by;
+                    }}"
+                );
+                let mut x = match dtype {
+                    DType::U32 => noise.ints(rows * n, 0, 1 << 32),
+                    DType::U64 | DType::I64 => noise.ints(rows * n, 0, 1 << 50),
+                    _ => noise.ints(rows * n, -5, 5),
+                };
+                if dtype.is_float() && n > 3 {
+                    (x[0], x[2], x[3], x[n / 2]) = (f64::NAN, -0.0, f64::INFINITY, f64::NAN);
+                    x[n - 1] = f64::NEG_INFINITY;
+                }
+                let mut y = Vec::new();
+                let mut p = Vec::new();
+                for row in x.chunks(n) {
+                    let mut by: Vec<usize> = (0..n).collect();
+                    by.sort_by(|&i, &j| match (row[i].is_nan(), row[j].is_nan()) {
+                        (false, false) if descending => row[j].partial_cmp(&row[i]).unwrap(),
+                        (false, false) => row[i].partial_cmp(&row[j]).unwrap(),
+                        (i, j) => i.cmp(&j),
+                    });
+                    y.extend(by.iter().map(|&i| row[i]));
+                    p.extend(by.iter().map(|&i| i as f64));
+                }
+                let shape = vec![rows, n];
+                let with_code = n == 7 && (descending || dtype == DType::F64);
+                let make = if with_code { program } else { interpreted };
+                check(
+                    &make(&text),
+                    &[("x", dtype, shape.clone(), x)],
+                    &[("y", dtype, shape.clone(), y), ("p", DType::I32, shape, p)],
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_largest_of_each_row() {
+    let mut noise = Noise(4);
+    for (elem, dtype) in [
+        ("f32", DType::F32),
+        ("i32", DType::I32),
+        ("f64", DType::F64),
+        ("u8", DType::U8),
+    ] {
+        for (rows, n, k) in [
+            (1usize, 5usize, 5usize),
+            (3, 80, 2),
+            (2, 80, 8),
+            (2, 80, 40),
+        ] {
+            let text = format!(
+                "kernel k(x: view<{elem}>[{rows}, {n}], y: out view<{elem}>[{rows}, {k}], p: out view<i32>[{rows}, {k}]) grid (b in 1) {{
+                    let (v, at) = topk(x[.., ..], {k});
+                    y[.., ..] = v;
+                    p[.., ..] = at;
+                }}"
+            );
+            let mut x = noise.ints(rows * n, 0, 12);
+            if dtype.is_float() {
+                (x[0], x[1], x[3]) = (f64::NAN, -0.0, f64::NEG_INFINITY);
+            }
+            let (mut y, mut p) = (Vec::new(), Vec::new());
+            for row in x.chunks(n) {
+                let mut left: Vec<usize> = (0..n).collect();
+                for _ in 0..k {
+                    let better = |a: f64, b: f64| a > b || b.is_nan() && !a.is_nan();
+                    let best = (1..left.len()).fold(0, |m, i| {
+                        if better(row[left[i]], row[left[m]]) {
+                            i
+                        } else {
+                            m
+                        }
+                    });
+                    let best = left.remove(best);
+                    y.push(row[best]);
+                    p.push(best as f64);
+                }
+            }
+            let shape = vec![rows, k];
+            let make = if rows > 1 { program } else { interpreted };
+            check(
+                &make(&text),
+                &[("x", dtype, vec![rows, n], x)],
+                &[("y", dtype, shape.clone(), y), ("p", DType::I32, shape, p)],
+            );
+        }
+    }
+}
+
+#[test]
+fn counting() {
+    let mut noise = Noise(5);
+    for (elem, dtype) in [("i32", DType::I32), ("u8", DType::U8), ("i64", DType::I64)] {
+        let text = format!(
+            "kernel k(x: view<{elem}>[7, 80], h: out view<i32>[20], o: out view<i32>[7, 80]) grid (b in 1) {{
+                h[..] = histogram(x[.., ..], 20);
+                o[.., ..] = occurrence(x[.., ..]);
+            }}"
+        );
+        let low = if dtype == DType::U8 { 0 } else { -3 };
+        let x = noise.ints(560, low, 25);
+        let mut h = vec![0.0; 20];
+        let mut o = Vec::new();
+        for (i, &v) in x.iter().enumerate() {
+            if (0.0..20.0).contains(&v) {
+                h[v as usize] += 1.0;
+            }
+            o.push(x[..i].iter().filter(|&&w| w == v).count() as f64);
+        }
+        check(
+            &program(&text),
+            &[("x", dtype, vec![7, 80], x)],
+            &[
+                ("h", DType::I32, vec![20], h),
+                ("o", DType::I32, vec![7, 80], o),
+            ],
+        );
+    }
+}
+
+#[test]
+fn taking_and_joining() {
+    let text = "kernel k(x: view<f16>[7, 20], i: view<i32>[7, 9], j: view<i64>[30, 20], a: out view<f16>[7, 9], b: out view<f16>[30, 20], c: out view<f16>[7, 29], d: out view<f16>[14, 20], e: out view<f16>[5, 3]) grid (g in 1) {
+        let t = x[.., ..];
+        let u = take(t, i[.., ..], 1);
+        a[.., ..] = u;
+        b[.., ..] = take(t, j[.., ..], 0);
+        c[.., ..] = concat(t, u, 1);
+        d[.., ..] = concat(t, t, 0);
+        e[.., ..] = t[1 .. 6, 3 .. 6];
+    }";
+    let mut noise = Noise(6);
+    let x = noise.ints(140, -100, 100);
+    let i = noise.ints(63, -3, 24);
+    let j = noise.ints(600, -3, 10);
+    let pick = |row: i64, column: i64| match (0..7).contains(&row) && (0..20).contains(&column) {
+        true => x[(row * 20 + column) as usize],
+        false => 0.0,
+    };
+    let a: Vec<f64> = (0..63)
+        .map(|at| pick(at as i64 / 9, i[at] as i64))
+        .collect();
+    let b: Vec<f64> = (0..600)
+        .map(|at| pick(j[at] as i64, at as i64 % 20))
+        .collect();
+    let c: Vec<f64> = (0..7)
+        .flat_map(|r| [&x[r * 20..r * 20 + 20], &a[r * 9..r * 9 + 9]].concat())
+        .collect();
+    let d = [&x[..], &x[..]].concat();
+    let e: Vec<f64> = (0..15).map(|at| pick(1 + at / 3, 3 + at % 3)).collect();
+    let t = DType::F16;
+    check(
+        &program(text),
+        &[
+            ("x", t, vec![7, 20], x.clone()),
+            ("i", DType::I32, vec![7, 9], i),
+            ("j", DType::I64, vec![30, 20], j),
+        ],
+        &[
+            ("a", t, vec![7, 9], a),
+            ("b", t, vec![30, 20], b),
+            ("c", t, vec![7, 29], c),
+            ("d", t, vec![14, 20], d),
+            ("e", t, vec![5, 3], e),
+        ],
+    );
+}
+
+/// The known answers of Philox 4×32-10.
+#[test]
+fn random_numbers_are_those_of_philox() {
+    let text = "kernel k(seed: i64, offset: i64, n: i64, y: out view<u32>[4], z: out view<f32>[4], w: out view<u32>[3, 4]) grid (b in 1) {
+        let r = philox(seed, offset, n);
+        y[..] = r;
+        z[..] = uniform(r);
+        w[.., ..] = philox(seed, offset, iota<i64>[3] + n);
+    }";
+    let program = program(text);
+    for (seed, offset, n, words) in [
+        (
+            0u64,
+            0u64,
+            0u64,
+            [0x6627_e8d5u32, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8],
+        ),
+        (
+            u64::MAX,
+            u64::MAX,
+            u64::MAX,
+            [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd],
+        ),
+        (
+            0x299f_31d0_a409_3822,
+            0x0370_7344_1319_8a2e,
+            0x85a3_08d3_243f_6a88,
+            [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1],
+        ),
+    ] {
+        let mut args: Args = [("seed", seed), ("offset", offset), ("n", n)]
+            .map(|(name, v)| (name.to_owned(), Arg::from(v as i64)))
+            .into_iter()
+            .collect();
+        for (name, dtype, shape) in [
+            ("y", DType::U32, vec![4]),
+            ("z", DType::F32, vec![4]),
+            ("w", DType::U32, vec![3, 4]),
+        ] {
+            args.insert(name.into(), Tensor::zeros(dtype, shape).unwrap().into());
+        }
+        interp::launch(&program.instance, &mut args).unwrap_or_else(|e| panic!("{e}"));
+        let get = |name: &str| match &args[name] {
+            Arg::Tensor(t) => t.to_f64(),
+            Arg::Scalar(_) => panic!("`{name}` is a scalar"),
+        };
+        assert_eq!(get("y"), words.map(f64::from), "{seed:x} {offset:x} {n:x}");
+        let real = words.map(|w| f64::from(w >> 8) / f64::from(1 << 24));
+        assert_eq!(get("z"), real);
+        assert_eq!(get("w")[..4], words.map(f64::from));
+    }
+}
