@@ -155,6 +155,7 @@ fn check(kernel: &role::Kernel) {
                 OpKind::Atomic { .. }
                 | OpKind::Arrive { .. }
                 | OpKind::Dot { .. }
+                | OpKind::Through { .. }
                 | OpKind::CopyAsync { .. }
                 | OpKind::CommitCopies
                 | OpKind::WaitCopies { .. }

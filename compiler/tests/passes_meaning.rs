@@ -15,8 +15,8 @@ use tesserine_compiler::{
         GridAxis, Header, RegionId, Schedule, ValueId,
         role::{self, OpKind},
         tile::{
-            self, BinaryOp, Builder, Cache, CompareOp, Constant, Index, Kernel, ReduceOp, TileBody,
-            UnaryOp,
+            self, BinaryOp, Builder, Cache, CompareOp, Constant, Index, Kernel, ReduceOp, ScanOp,
+            TileBody, UnaryOp,
         },
     },
     layout::{Layout, copy_layout, register_sources},
@@ -99,7 +99,7 @@ impl Program {
         let shape = b.ty(x).shape().to_vec();
         let rank = shape.len();
         let start = |b: &mut Builder<'_>, n: u16| b.int([0, 8, 16, -4, 3, 40][n as usize % 6]);
-        let made = match what % 18 {
+        let made = match what % 23 {
             0 => {
                 let at = [start(b, j), start(b, k)];
                 self.load(b, 0, SHAPES[i as usize % SHAPES.len()], at)
@@ -294,6 +294,30 @@ impl Program {
                 let op = b.while_(&[count, x], head, step);
                 b.body.ops[op].results[1]
             }
+            18 => {
+                let op = [ScanOp::Sum, ScanOp::Max][j as usize % 2];
+                b.scan(op, x, u32::from(k) % rank as u32)
+            }
+            19 => {
+                // From wherever the values of another say, inside or not.
+                let y = self.like(b, x, j);
+                let low = b.constant(Constant::Int(i64::from(i % 16), DType::I32));
+                let low = b.broadcast(low, &shape);
+                let index = b.binary(BinaryOp::And, y, low);
+                let index = b.binary(BinaryOp::Sub, index, low);
+                let index = b.unary(UnaryOp::Neg, index);
+                b.take(x, index, u32::from(k) % rank as u32)
+            }
+            20 if shape.iter().product::<u32>() < 2048 => {
+                let y = self.like(b, x, j);
+                b.concat(x, y, u32::from(k) % rank as u32)
+            }
+            21 => b.histogram(x, 1 + u32::from(k % 90)),
+            22 => {
+                let wide = b.cast(x, DType::I64);
+                let sorted = b.sort(vec![wide], false)[0];
+                b.cast(sorted, DType::I32)
+            }
             _ => return,
         };
         if b.ty(made).shape().len() <= 4 && !b.ty(made).shape().is_empty() {
@@ -423,6 +447,66 @@ fn wrap(ty: &tile::Type, value: i64) -> i64 {
         DType::I32 => i64::from(value as i32),
         DType::Bool => i64::from(value != 0),
         _ => value,
+    }
+}
+
+/// An element of what goes through scratch.
+fn moved(
+    kind: &tile::OpKind,
+    tiles: &[HashMap<Vec<u32>, i64>],
+    from: &[u32],
+    to: &[u32],
+    at: &[u32],
+) -> i64 {
+    let x = &tiles[0];
+    let with = |d: u32, i: u32| {
+        let mut at = at.to_vec();
+        at[d as usize] = i;
+        at
+    };
+    match kind {
+        tile::OpKind::Scan { op, axis } => {
+            let line = (0..=at[*axis as usize]).map(|i| x[&with(*axis, i)]);
+            match op {
+                ScanOp::Sum => line.fold(0, i64::wrapping_add),
+                ScanOp::Max => line.max().expect("an element"),
+            }
+        }
+        tile::OpKind::Take { axis } => {
+            let place = u32::try_from(tiles[1][at]).unwrap_or(u32::MAX);
+            x.get(&with(*axis, place)).copied().unwrap_or(0)
+        }
+        tile::OpKind::Concat { axis } => match at[*axis as usize].checked_sub(from[*axis as usize])
+        {
+            Some(behind) => tiles[1][&with(*axis, behind)],
+            None => x[at],
+        },
+        tile::OpKind::Histogram { .. } => {
+            x.values().filter(|&&v| v == i64::from(at[0])).count() as i64
+        }
+        tile::OpKind::Sort { .. } => {
+            let last = at.len() as u32 - 1;
+            let mut row: Vec<i64> = (0..to[last as usize]).map(|i| x[&with(last, i)]).collect();
+            row.sort_unstable();
+            row[at[last as usize] as usize]
+        }
+        tile::OpKind::Slice(offsets) => {
+            x[&at
+                .iter()
+                .zip(offsets)
+                .map(|(a, o)| a + o)
+                .collect::<Vec<_>>()]
+        }
+        tile::OpKind::Reshape => {
+            let mut number = at.iter().zip(to).fold(0, |n, (&a, &s)| n * s + a);
+            let mut source = vec![0; from.len()];
+            for (place, extent) in source.iter_mut().zip(from).rev() {
+                *place = number % extent;
+                number /= extent;
+            }
+            x[&source]
+        }
+        _ => panic!("not made here: {kind:?}"),
     }
 }
 
@@ -826,6 +910,7 @@ impl Machine<'_> {
                     BinaryOp::Mul => x[0].wrapping_mul(x[1]),
                     BinaryOp::Max => x[0].max(x[1]),
                     BinaryOp::Xor => x[0] ^ x[1],
+                    BinaryOp::And => x[0] & x[1],
                     BinaryOp::Div => x[0].div_euclid(x[1]),
                     _ => panic!("not made here: {kind:?}"),
                 }),
@@ -1037,6 +1122,15 @@ impl Machine<'_> {
                 self.through(*scratch);
                 let layout = self.layout(op.results[0]).expect("a tile");
                 Val::Tile(self.distribute(layout, |at| elements[at]))
+            }
+            OpKind::Through { op: kind, scratch } => {
+                let tiles: Vec<_> = o.iter().map(|&v| self.gather(v)).collect();
+                self.through(*scratch);
+                let ty = &self.body.ty(op.results[0]).ty;
+                let from = self.body.ty(o[0]).ty.shape();
+                let element = |at: &[u32]| wrap(ty, moved(kind, &tiles, from, ty.shape(), at));
+                let layout = self.layout(op.results[0]).expect("a tile");
+                Val::Tile(self.distribute(layout, element))
             }
             OpKind::Barrier => {
                 self.barrier();
