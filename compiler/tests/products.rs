@@ -260,9 +260,9 @@ fn products_that_do_not_fit_are_refused() {
             "adds up in `f32`",
         ),
         (
-            "let z = dot(x, y.t, zeros<f16>[16, 8]);",
-            "E0010",
-            "adds up in `f16`",
+            "let z = dot(q[0 +: 8, ..], q[0 +: 8, ..].t, zeros<f16>[8, 8]);",
+            "E0102",
+            "adds up in `f32`",
         ),
         (
             "let z = dot(x, h[0 +: 8, ..].t);",
@@ -270,17 +270,17 @@ fn products_that_do_not_fit_are_refused() {
             "one element type",
         ),
         (
-            "let z = dot(q[0 +: 8, ..], q[0 +: 8, ..].t);",
-            "E0010",
-            "e4m3",
+            "let z = dot(x, q[0 +: 8, ..].t);",
+            "E0102",
+            "one element type",
         ),
         ("let z = dot(v[0 +: 16], x);", "E0201", "takes matrices"),
         ("let z = dot(a, y.t);", "E0102", "takes tiles"),
         ("let z = dot(x);", "E0107", "two tiles"),
         (
-            "let z = dot(x[_, .., ..], y.t[_, .., ..]);",
-            "E0010",
-            "more than two axes",
+            "let z = dot(x[_, .., ..], y.t);",
+            "E0201",
+            "before the last two differ",
         ),
         (
             "let z = dot(x > 0.0, (y > 0.0).t);",

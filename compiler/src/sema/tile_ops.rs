@@ -548,11 +548,11 @@ impl<'a> Evaluator<'a> {
                     "`$0` is the result, `$1` the first operand; an element is one register",
                 ));
         }
-        for t in [elem].into_iter().filter(|t| !has_register(*t)) {
+        if !has_register(elem) {
             return self.error(
                 codes::E0102,
                 ty.span,
-                format!("no register of an instruction holds a `{t}`"),
+                format!("no register of an instruction holds a `{elem}`"),
             );
         }
         // Operands keep their types: only shapes are brought together.
