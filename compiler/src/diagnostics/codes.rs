@@ -98,6 +98,7 @@ codes! {
     E0610: "the target has no instruction for this",
     E0620: "a number of warps that a block cannot have",
     E0621: "more shared memory than the target gives a block",
+    E0622: "a tile that is too large for a block",
     E0690: "code generation failed",
     E0801: "an assertion does not hold",
     E0802: "a division by zero, or a loop without a positive step",

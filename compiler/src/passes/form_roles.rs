@@ -23,6 +23,7 @@ pub fn run(kernel: &tile::Kernel, target: Target) -> Result<role::Kernel, Diagno
         Some(warps) => checked(kernel, warps)?,
         None => chosen(kernel),
     };
+    too_large(kernel, warps)?;
     let mut body = role::RoleBody::new();
     let root = body.root;
     copy(
@@ -62,6 +63,39 @@ fn checked(kernel: &tile::Kernel, warps: u32) -> Result<u32, Diagnostics> {
             ),
         )
         .help(format!("`warps` is a power of two from 1 to {most}")),
+    );
+    Err(diagnostics)
+}
+
+/// Elements of one tile that a thread may hold. It has 255 registers of 4 bytes; what is far beyond them would be computed
+/// in memory, if `ptxas` ever ended.
+const MOST: u64 = 1024;
+
+fn too_large(kernel: &tile::Kernel, warps: u32) -> Result<(), Diagnostics> {
+    let body = &kernel.body;
+    let threads = u64::from(warps * Target::WARP);
+    let elements = |ty: &tile::Type| ty.shape().iter().map(|&d| u64::from(d)).product::<u64>();
+    let found = body.ops.values().find_map(|op| {
+        let ty = op.results.iter().map(|&r| body.ty(r));
+        let tile = ty.filter(|ty| !matches!(ty, tile::Type::View(_)));
+        let large = tile.map(elements).find(|&n| n > MOST * threads)?;
+        Some((large, op.span))
+    });
+    let Some((large, span)) = found else {
+        return Ok(());
+    };
+    let mut diagnostics = Diagnostics::default();
+    diagnostics.push(
+        Diagnostic::error(
+            codes::E0622,
+            span,
+            format!(
+                "this tile has {large} elements, {} for each of the block's {threads} threads, and {MOST} are the most",
+                large.div_ceil(threads)
+            ),
+        )
+        .note("a thread has 255 registers of 4 bytes for all that is held at once")
+        .help("make the tile smaller, and the grid larger; or go over it in a loop"),
     );
     Err(diagnostics)
 }
