@@ -252,3 +252,64 @@ fn a_call_is_told_what_does_not_fit() {
         );
     }
 }
+
+const OPTIONAL: &str = "
+interface Extra { fn more(self, i); }
+variant Two: Extra { by: view<f32>[n], times: f32, fn more(self, i) = self.by[i] * self.times; }
+kernel k<E: Extra = Two>(a?: view<f32>[n], b?: view<f32>[n], c?: view<f32>[n], d?: f32, e?: view<f32>[n], x?: E, y: out view<f32>[n])
+grid (i in n)
+{
+    let mut t = 0.0;
+    if const given(a) { t += a[i]; }
+    if const given(b) { t += b[i] * 10.0; }
+    if const given(c) { t += c[i] * 100.0; }
+    if const given(d) { t += d * 1000.0; }
+    if const given(e) { t += e[i] * 10000.0; assume(n % 2 == 1); }
+    if const given(x) { t += x.more(i); }
+    y[i] = t;
+}";
+
+#[test]
+fn every_combination_of_optional_parameters_has_a_body() {
+    let instance = make(OPTIONAL, "k");
+    assert_eq!(instance.bodies.len(), 64);
+    assert!(instance.bodies.iter().all(|b| b.header.requires.is_empty()));
+    for mask in 0u32..64 {
+        let on = |bit: u32| mask >> bit & 1 == 1;
+        let value = |bit: u32| tensor(DType::F32, &[3], &[f64::from(bit + 1); 3]);
+        let mut args = vec![("y", tensor(DType::F32, &[3], &[0.0; 3]))];
+        let mut wanted = 0.0;
+        for (bit, name) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
+            let bit = bit as u32;
+            if on(bit) {
+                let arg = match name {
+                    "d" => Arg::Scalar(tesserine_set::ScalarValue::Float(f64::from(bit + 1))),
+                    _ => value(bit),
+                };
+                args.push((name, arg));
+                wanted += f64::from(bit + 1) * 10f64.powi(bit as i32);
+            }
+        }
+        if on(5) {
+            args.push(("x.by", value(2)));
+            let times = tesserine_set::ScalarValue::Float(0.5);
+            args.push(("x.times", Arg::Scalar(times)));
+            wanted += 1.5;
+        }
+        assert_eq!(run(&instance, &args), [wanted; 3], "{mask:b}");
+    }
+    // What one body assumes is asked only of its launches.
+    let even = |e: bool| {
+        let tensor = || tensor(DType::F32, &[2], &[1.0, 1.0]);
+        let mut args: Args = [("y".to_owned(), tensor())].into_iter().collect();
+        args.insert(if e { "e" } else { "a" }.to_owned(), tensor());
+        interp::launch(&instance, &mut args).is_ok()
+    };
+    assert!(even(false) && !even(true));
+    let text = OPTIONAL.replace("a?: view<f32>[n]", "a?: view<f32>[n], f?: view<f32>[n]");
+    let found = make_for(&text, "k", "sm_90a").unwrap_err();
+    assert!(
+        found.contains("E0503") && found.contains("at most 6"),
+        "{found}"
+    );
+}

@@ -38,6 +38,9 @@ pub(crate) use schedule::{SCHEDULE_KEYS, is_general, unknown_key};
 /// The stack of a walk: nesting is limited, and this is what the limit needs.
 const STACK: usize = 128 << 20;
 
+/// Optional parameters of a kernel: twice as many bodies for each.
+const MAX_OPTIONAL: usize = 6;
+
 /// A kernel as it is declared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelInfo {
@@ -324,7 +327,16 @@ pub(crate) fn make_given<'a>(
             given = Some(mask);
         }
     }
-    let bodies: Vec<tile::Kernel> = special.into_iter().chain(plain).collect();
+    let mut bodies: Vec<tile::Kernel> = special.into_iter().chain(plain).collect();
+    // What only some bodies require is theirs to ask for.
+    let all_require = |fact: &Fact| bodies.iter().all(|b| b.header.requires.contains(fact));
+    let first = bodies.first().map(|b| b.header.requires.clone());
+    let common: Vec<Fact> = first.into_iter().flatten().filter(all_require).collect();
+    for body in &mut bodies {
+        let own = std::mem::replace(&mut body.header.requires, common.clone());
+        let own = own.into_iter().filter(|fact| !common.contains(fact));
+        body.header.facts.extend(own);
+    }
     let instance = (!bodies.is_empty()).then_some(tile::Instance { name, bodies, tune });
     (instance, all)
 }
@@ -416,11 +428,18 @@ impl<'e, 'a> Maker<'e, 'a> {
         self.bind_cparams(cargs, signature)?;
         let (schedule, persistent) = self.schedule()?;
         let general = self.general_entry();
-        let optional = self.parameters(signature, given)?;
-        if given.is_none() && optional > 4 {
-            return self
-                .ev
-                .not_yet(kernel.name.span, "more than four optional parameters");
+        let groups = self.parameters(signature, given)?;
+        let optional = groups.iter().flatten().max().map_or(0, |last| last + 1);
+        if given.is_none() && optional > MAX_OPTIONAL {
+            return self.ev.fail(
+                Diagnostic::error(
+                    codes::E0503,
+                    kernel.name.span,
+                    format!("a kernel has at most {MAX_OPTIONAL} optional parameters, and this one has {optional}"),
+                )
+                .note("each may be given or not, and every combination has a body of its own")
+                .help("put what is given together into a variant: `extra?: V`"),
+            );
         }
 
         // The body may stand in another file: its names are that file's.
@@ -440,18 +459,13 @@ impl<'e, 'a> Maker<'e, 'a> {
                 self.ev.facts(fact, &mut facts)?;
             }
         }
-        let mut seen = 0;
-        for (i, param) in self.ev.signature.params.iter().enumerate() {
-            if param.optional {
-                let term = Formula(vec![Term::Given(i as u32)]);
-                let present = given.is_none_or(|g| g[seen]);
-                facts.push(Fact::Holds(if present {
-                    term
-                } else {
-                    Formula::unary(FormulaOp::Not, term)
-                }));
-                seen += 1;
-            }
+        for (i, group) in groups.into_iter().enumerate() {
+            let Some(group) = group else { continue };
+            let term = Formula(vec![Term::Given(i as u32)]);
+            facts.push(Fact::Holds(match given.is_none_or(|g| g[group]) {
+                true => term,
+                false => Formula::unary(FormulaOp::Not, term),
+            }));
         }
         let specialised = self.specialised()?;
         let tune = self.tunes();

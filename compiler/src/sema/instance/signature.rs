@@ -5,7 +5,8 @@ use super::*;
 /// A parameter that the runtime passes: declared so, or the field of a variant.
 struct Slot<'a> {
     name: String,
-    optional: bool,
+    /// Which of the optional parameters it is given or left out with: itself, or the variant whose field it is.
+    group: Option<usize>,
     ty: &'a ast::Type,
     default: Option<&'a ast::Expr>,
     /// The variant whose field it is: its compile-time parameters are in scope.
@@ -17,15 +18,32 @@ struct Slot<'a> {
 enum Tree<'a> {
     Slot(usize),
     Variant(Rc<VariantType<'a>>, Vec<Tree<'a>>),
+    /// A variant that is given or left out as that group of slots.
+    Optional(Box<Tree<'a>>, usize),
+}
+
+/// What is declared of a parameter: whether it is optional, the group that it is of already, its type, default and place.
+type Declared<'a> = (
+    bool,
+    Option<usize>,
+    &'a ast::Type,
+    Option<&'a ast::Expr>,
+    Span,
+);
+
+fn next_group(slots: &[Slot<'_>]) -> usize {
+    let last = slots.iter().filter_map(|s| s.group).max();
+    last.map_or(0, |g| g + 1)
 }
 
 impl<'a> Maker<'_, 'a> {
-    /// Fills the signature and binds parameters and dimensions. Gives how many parameters are optional.
+    /// Fills the signature and binds parameters and dimensions. Gives for each parameter
+    /// which optional one it belongs to, if any; `given` says of these which a launch gives.
     pub(super) fn parameters(
         &mut self,
         signature: &'a ast::Signature,
         given: Option<&[bool]>,
-    ) -> Eval<usize> {
+    ) -> Eval<Vec<Option<usize>>> {
         let mut slots: Vec<Slot<'a>> = Vec::new();
         let mut trees: Vec<(&'a ast::Param, Tree<'a>)> = Vec::new();
         for param in &signature.params {
@@ -62,7 +80,7 @@ impl<'a> Maker<'_, 'a> {
             };
             let tree = self.slots(
                 param.name.name.clone(),
-                (param.optional, ty, param.default.as_ref(), param.span),
+                (param.optional, None, ty, param.default.as_ref(), param.span),
                 None,
                 &mut slots,
             )?;
@@ -85,7 +103,7 @@ impl<'a> Maker<'_, 'a> {
             .zip(&kinds)
             .map(|(slot, kind)| Param {
                 name: slot.name.clone(),
-                optional: slot.optional,
+                optional: slot.group.is_some(),
                 kind: kind.clone().unwrap_or(placeholder.clone()),
             })
             .collect();
@@ -120,20 +138,22 @@ impl<'a> Maker<'_, 'a> {
                 );
             }
         }
-        let mut optional = 0;
+        let absent = |group: usize| given.is_some_and(|g| !g[group]);
         for (slot, value) in slots.iter().zip(&mut values) {
-            if slot.optional {
-                if given.is_some_and(|g| !g[optional]) {
-                    *value = Value::Absent(Rc::from(slot.name.as_str()));
-                }
-                optional += 1;
+            if slot.group.is_some_and(absent) {
+                *value = Value::Absent(Rc::from(slot.name.as_str()));
             }
         }
         for (param, tree) in trees {
-            let value = tree.value(&values);
+            let value = match &tree {
+                Tree::Optional(_, group) if absent(*group) => {
+                    Value::Absent(Rc::from(param.name.name.as_str()))
+                }
+                tree => tree.value(&values),
+            };
             self.bind(&param.name.name, value, param.name.span);
         }
-        Ok(optional)
+        Ok(slots.iter().map(|slot| slot.group).collect())
     }
 
     pub(super) fn bind(&mut self, name: &str, value: Value<'a>, span: Span) {
@@ -153,7 +173,7 @@ impl<'a> Maker<'_, 'a> {
     fn slots(
         &mut self,
         name: String,
-        (optional, ty, default, span): (bool, &'a ast::Type, Option<&'a ast::Expr>, Span),
+        (optional, group, ty, default, span): Declared<'a>,
         within: Option<&Rc<VariantType<'a>>>,
         slots: &mut Vec<Slot<'a>>,
     ) -> Eval<Tree<'a>> {
@@ -177,9 +197,7 @@ impl<'a> Maker<'_, 'a> {
             match value {
                 Value::DType(_) => {}
                 Value::Type(TypeValue::Variant(variant)) => {
-                    if optional {
-                        return self.ev.not_yet(span, "an optional variant");
-                    }
+                    let group = group.or_else(|| optional.then(|| next_group(slots)));
                     let mut fields = Vec::new();
                     for field in &variant.item.fields {
                         let Some(ty) = &field.ty else {
@@ -193,10 +211,21 @@ impl<'a> Maker<'_, 'a> {
                             );
                         };
                         let inner = format!("{name}.{}", field.name.name);
-                        let field = (field.optional, ty, None, field.span);
+                        if field.optional && group.is_some() {
+                            return self.ev.error(
+                                codes::E0503,
+                                field.span,
+                                "a variant that may be left out has no field that may be",
+                            );
+                        }
+                        let field = (field.optional, group, ty, None, field.span);
                         fields.push(self.slots(inner, field, Some(&variant), slots)?);
                     }
-                    return Ok(Tree::Variant(variant, fields));
+                    let tree = Tree::Variant(variant, fields);
+                    return Ok(match group {
+                        Some(group) if optional => Tree::Optional(Box::new(tree), group),
+                        _ => tree,
+                    });
                 }
                 other => {
                     let what = self.ev.describe(&other);
@@ -221,9 +250,10 @@ impl<'a> Maker<'_, 'a> {
                 );
             }
         }
+        let group = group.or_else(|| optional.then(|| next_group(slots)));
         slots.push(Slot {
             name,
-            optional,
+            group,
             ty,
             default,
             variant: within.cloned(),
@@ -453,6 +483,7 @@ impl<'a> Tree<'a> {
     fn value(&self, slots: &[Value<'a>]) -> Value<'a> {
         match self {
             Tree::Slot(i) => slots[*i].clone(),
+            Tree::Optional(tree, _) => tree.value(slots),
             Tree::Variant(ty, fields) => Value::Variant(Rc::new(VariantValue {
                 ty: ty.clone(),
                 fields: fields.iter().map(|f| f.value(slots)).collect(),
