@@ -812,6 +812,8 @@ proptest! {
                 kind: FaultKind::DivisionByZero
                     | FaultKind::Assertion(_)
                     | FaultKind::Race { .. }
+                    | FaultKind::Twice { .. }
+                    | FaultKind::Misfit { .. }
                     | FaultKind::NotYet(_)
                     | FaultKind::Absent { .. },
                 ..

@@ -1,12 +1,11 @@
-//! Tensors, and how a view's slices read and write them.
+//! Tensors, and how slices of views read and write them.
 //!
 //! Invariants: every element that shape and strides reach lies in the data; an access outside the view reads the pad
 //! and stores nothing, whatever the indices are; of an output every element knows which block stored it.
 
 use tesserine_set::{Access, DType};
 
-use super::{floats, value::Data};
-use crate::ir::tile::Index;
+use super::{floats, value::Data, window::Window};
 
 /// An n-d array in memory, with what has been stored to it.
 #[derive(Clone, Debug, PartialEq)]
@@ -173,7 +172,12 @@ impl Tensor {
 
     /// The bits of the element at `at`.
     fn code(&self, at: usize) -> u64 {
-        match self.dtype.bits() {
+        self.code_as(self.dtype, at)
+    }
+
+    /// The bits at element `at` of the memory as one of `dtype`.
+    fn code_as(&self, dtype: DType, at: usize) -> u64 {
+        match dtype.bits() {
             64 => u64::from_le_bytes(self.bytes(at)),
             32 => u32::from_le_bytes(self.bytes(at)).into(),
             16 => u16::from_le_bytes(self.bytes(at)).into(),
@@ -192,7 +196,11 @@ impl Tensor {
     }
 
     pub(super) fn set_code(&mut self, at: usize, code: u64) {
-        let bits = self.dtype.bits() as usize;
+        self.set_code_as(self.dtype, at, code);
+    }
+
+    fn set_code_as(&mut self, dtype: DType, at: usize, code: u64) {
+        let bits = dtype.bits() as usize;
         if bits >= 8 {
             let n = bits / 8;
             self.data[at * n..(at + 1) * n].copy_from_slice(&code.to_le_bytes()[..n]);
@@ -204,10 +212,10 @@ impl Tensor {
         }
     }
 
-    fn read(&self, at: usize, stride: usize, count: usize, out: &mut Row<'_>) {
+    fn read(&self, dtype: DType, at: usize, stride: usize, count: usize, out: &mut Row<'_>) {
         let places = (0..count).map(|i| at + i * stride);
         match out {
-            Row::Float(out) => match self.dtype {
+            Row::Float(out) => match dtype {
                 DType::F32 | DType::Tf32 => places.zip(out.iter_mut()).for_each(|(at, x)| {
                     *x = f32::from_le_bytes(self.bytes(at)).into();
                 }),
@@ -216,20 +224,27 @@ impl Tensor {
                     *x = f32::from_bits(bits).into();
                 }),
                 dtype => places.zip(out.iter_mut()).for_each(|(at, x)| {
-                    *x = floats::decode(dtype, self.code(at));
+                    *x = floats::decode(dtype, self.code_as(dtype, at));
                 }),
             },
             Row::Int(out) => places.zip(out.iter_mut()).for_each(|(at, x)| {
-                *x = floats::wrap(self.dtype, self.code(at) as i64);
+                *x = floats::wrap(dtype, self.code_as(dtype, at) as i64);
             }),
             Row::Bool(out) => places.zip(out.iter_mut()).for_each(|(at, x)| {
-                *x = self.code(at) != 0;
+                *x = self.code_as(dtype, at) != 0;
             }),
         }
     }
 
-    fn write(&mut self, at: usize, stride: usize, values: &Data, from: usize, count: usize) {
-        match (self.dtype, values) {
+    fn write(
+        &mut self,
+        dtype: DType,
+        (at, stride): (usize, usize),
+        values: &Data,
+        from: usize,
+        count: usize,
+    ) {
+        match (dtype, values) {
             (DType::F32 | DType::Tf32, Data::Float(values)) => {
                 for (i, &x) in values[from..from + count].iter().enumerate() {
                     let at = (at + i * stride) * 4;
@@ -246,7 +261,7 @@ impl Tensor {
             }
             _ => {
                 for i in 0..count {
-                    self.set_code(at + i * stride, values.code(from + i, self.dtype));
+                    self.set_code_as(dtype, at + i * stride, values.code(from + i, dtype));
                 }
             }
         }
@@ -277,131 +292,13 @@ enum Row<'a> {
     Bool(&'a mut [bool]),
 }
 
-/// One dimension of a slice: element `k` of `lo..hi` of the tile is element `start + k` of the view.
-#[derive(Clone, Copy, Debug)]
-struct Axis {
-    len: usize,
-    lo: usize,
-    hi: usize,
-    stride: usize,
-    /// Row-major stride of the view, to number its elements.
-    logical: usize,
-}
-
-/// A slice of a view: which elements of it exist, and where.
-#[derive(Debug)]
-pub(super) struct Window {
-    axes: Vec<Axis>,
-    /// Of the element at every `lo`.
-    base: usize,
-    base_logical: usize,
-    /// Nothing of the slice exists.
-    empty: bool,
-}
-
-impl Window {
-    /// `operands`: those of `indices`.
-    pub fn new(tensor: &Tensor, indices: &[Index], operands: &[i64]) -> Window {
-        let mut operands = operands.iter().copied();
-        let mut next = || operands.next().unwrap_or(0);
-        let mut window = Window {
-            axes: Vec::new(),
-            base: 0,
-            base_logical: 0,
-            empty: false,
-        };
-        let mut logical = vec![1; tensor.shape.len()];
-        for d in (1..logical.len()).rev() {
-            logical[d - 1] = logical[d] * tensor.shape[d];
-        }
-        for (d, &index) in indices.iter().enumerate() {
-            let extent = tensor.shape[d] as i128;
-            let mut lowest = 0;
-            let (start, len, limit) = match index {
-                Index::Scalar => (i128::from(next()), 1, extent),
-                Index::Whole { len } => (0, len, extent),
-                // Index tiles are not windows: see `Fault::NotYet`.
-                Index::Gather { len, .. } => (i128::from(next()), len, extent),
-                Index::Range { len, from, until } => {
-                    let start = i128::from(next());
-                    if from {
-                        lowest = lowest.max(i128::from(next()));
-                    }
-                    let limit = if until {
-                        extent.min(i128::from(next()))
-                    } else {
-                        extent
-                    };
-                    (start, len, limit)
-                }
-            };
-            let len = i128::from(len);
-            let lo = (lowest - start).clamp(0, len);
-            let hi = (limit - start).clamp(lo, len);
-            if lo == hi {
-                window.empty = true;
-            } else {
-                let first = (start + lo) as usize;
-                window.base += first * tensor.strides[d];
-                window.base_logical += first * logical[d];
-            }
-            if index.extent().is_some() {
-                window.axes.push(Axis {
-                    len: len as usize,
-                    lo: lo as usize,
-                    hi: hi as usize,
-                    stride: tensor.strides[d],
-                    logical: logical[d],
-                });
-            }
-        }
-        window
-    }
-
-    /// Elements of the tile.
-    fn elements(&self) -> usize {
-        self.axes.iter().map(|a| a.len).product()
-    }
-
-    /// Calls `f` for each run of elements along the last dimension with: the place in the tile, the place in memory, the
-    /// number of the element in the view; then come the strides of memory and numbers, and the length, of all runs.
-    fn runs(&self, mut f: impl FnMut([usize; 3], usize, usize, usize)) {
-        if self.empty {
-            return;
-        }
-        let scalar = Axis {
-            len: 1,
-            lo: 0,
-            hi: 1,
-            stride: 1,
-            logical: 1,
-        };
-        let (&last, outer) = self.axes.split_last().unwrap_or((&scalar, &[]));
-        let rows: usize = outer.iter().map(|a| a.hi - a.lo).product();
-        let mut tile_strides = vec![last.len; outer.len()];
-        for d in (1..outer.len()).rev() {
-            tile_strides[d - 1] = tile_strides[d] * outer[d].len;
-        }
-        for row in 0..rows {
-            let mut rest = row;
-            let mut at = [last.lo, self.base, self.base_logical];
-            for (axis, tile_stride) in outer.iter().zip(&tile_strides).rev() {
-                let k = rest % (axis.hi - axis.lo);
-                rest /= axis.hi - axis.lo;
-                at[0] += (axis.lo + k) * tile_stride;
-                at[1] += k * axis.stride;
-                at[2] += k * axis.logical;
-            }
-            f(at, last.stride, last.logical, last.hi - last.lo);
-        }
-    }
-}
-
-/// An element that two blocks use in a way that no order between them is defined for.
+/// An element whose value no order defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Conflict {
-    /// Its number in the view, row-major.
+    /// Its number in the parameter, row-major.
     pub element: usize,
+    /// One access stores to it twice; else two blocks use it.
+    pub twice: bool,
 }
 
 /// A tensor while a kernel runs, with who touched each element: 0 for nobody, else the block's number + 1.
@@ -429,20 +326,23 @@ impl Memory {
         let mut data = pad.splat(window.elements());
         let mut conflict = None;
         let (tensor, writers, readers) = (&self.tensor, &self.writers, &mut self.readers);
-        window.runs(|[tile, at, number], stride, logical, count| {
-            let range = tile..tile + count;
+        window.runs(|run| {
+            let range = run.tile..run.tile + run.count;
             let mut row = match &mut data {
                 Data::Float(v) => Row::Float(&mut v[range]),
                 Data::Int(v) => Row::Int(&mut v[range]),
                 Data::Bool(v) => Row::Bool(&mut v[range]),
             };
-            tensor.read(at, stride, count, &mut row);
+            tensor.read(window.dtype, run.at, run.stride, run.count, &mut row);
             if readers.is_empty() {
                 return;
             }
-            for element in (0..count).map(|i| number + i * logical) {
+            window.elements_of(run, |element| {
                 if writers[element] != 0 && writers[element] != block + 1 {
-                    conflict.get_or_insert(Conflict { element });
+                    conflict.get_or_insert(Conflict {
+                        element,
+                        twice: false,
+                    });
                 }
                 let reader = &mut readers[element];
                 *reader = match *reader {
@@ -450,28 +350,40 @@ impl Memory {
                     other if other == block + 1 => other,
                     _ => MANY,
                 };
-            }
+            });
         });
         conflict.map_or(Ok(data), Err)
     }
 
     /// Writes a slice.
     pub fn store(&mut self, window: &Window, values: &Data, block: u32) -> Result<(), Conflict> {
-        let mut conflict = None;
+        let mut conflict = window.twice().map(|element| Conflict {
+            element,
+            twice: true,
+        });
         let Memory {
             tensor,
             writers,
             readers,
         } = self;
-        window.runs(|[tile, at, number], stride, logical, count| {
-            tensor.write(at, stride, values, tile, count);
-            for element in (0..count).map(|i| number + i * logical) {
+        window.runs(|run| {
+            tensor.write(
+                window.dtype,
+                (run.at, run.stride),
+                values,
+                run.tile,
+                run.count,
+            );
+            window.elements_of(run, |element| {
                 let other = |user: u32| user != 0 && user != block + 1;
                 if other(writers[element]) || readers.get(element).is_some_and(|&r| other(r)) {
-                    conflict.get_or_insert(Conflict { element });
+                    conflict.get_or_insert(Conflict {
+                        element,
+                        twice: false,
+                    });
                 }
                 writers[element] = block + 1;
-            }
+            });
         });
         conflict.map_or(Ok(()), Err)
     }

@@ -16,6 +16,7 @@ mod op;
 mod tile;
 mod tiles;
 mod value;
+mod window;
 
 use std::{collections::HashMap, fmt};
 
@@ -188,6 +189,10 @@ pub enum FaultKind {
     Assertion(String),
     #[error("a loop has step {0}, and a step must be positive")]
     Step(i64),
+    #[error("element {index:?} of `{param}` is stored to twice at once")]
+    Twice { param: String, index: Vec<usize> },
+    #[error("the rows of `{param}` hold no whole number of the elements as which it is seen")]
+    Misfit { param: String },
     #[error("two blocks use element {index:?} of `{param}`, and at least one stores to it")]
     Race { param: String, index: Vec<usize> },
     /// What the interpreter does not know.
@@ -211,11 +216,23 @@ enum Fault {
     Assert(String),
     Step(i64),
     Race(usize, usize),
+    Twice(usize, usize),
+    Misfit(usize),
     NotYet(&'static str),
     Absent(usize),
     Steps,
     Elements(u64),
     Memory(u64),
+}
+
+impl Fault {
+    fn of_conflict(param: usize, conflict: memory::Conflict) -> Fault {
+        if conflict.twice {
+            Fault::Twice(param, conflict.element)
+        } else {
+            Fault::Race(param, conflict.element)
+        }
+    }
 }
 
 /// ", in block (i = 3, j = 0)", or nothing where the grid has no axes.
@@ -247,7 +264,8 @@ impl InterpError {
                     FaultKind::Apart => codes::E0410,
                     FaultKind::Race { .. } => codes::E0805,
                     FaultKind::NotYet(_) => codes::E0010,
-                    FaultKind::Absent { .. } => codes::E0806,
+                    FaultKind::Twice { .. } => codes::E0807,
+                    FaultKind::Absent { .. } | FaultKind::Misfit { .. } => codes::E0806,
                     FaultKind::Steps(_) | FaultKind::Elements(_) | FaultKind::Memory(_) => {
                         codes::E0814
                     }
@@ -484,6 +502,10 @@ fn run_listed(
     match stop {
         Some((fault, span)) => {
             let name = |p: usize| signature.params[p].name.clone();
+            let index = |p: usize, element: usize| match &listed[p] {
+                Some(Arg::Tensor(tensor)) => unravel(element, &tensor.shape),
+                _ => Vec::new(),
+            };
             let kind = match fault {
                 Fault::NotYet(what) => FaultKind::NotYet(what),
                 Fault::DivisionByZero => FaultKind::DivisionByZero,
@@ -492,11 +514,13 @@ fn run_listed(
                 Fault::Step(step) => FaultKind::Step(step),
                 Fault::Race(p, element) => FaultKind::Race {
                     param: name(p),
-                    index: match &listed[p] {
-                        Some(Arg::Tensor(tensor)) => unravel(element, &tensor.shape),
-                        _ => Vec::new(),
-                    },
+                    index: index(p, element),
                 },
+                Fault::Twice(p, element) => FaultKind::Twice {
+                    param: name(p),
+                    index: index(p, element),
+                },
+                Fault::Misfit(p) => FaultKind::Misfit { param: name(p) },
                 Fault::Absent(p) => FaultKind::Absent { param: name(p) },
                 Fault::Steps => FaultKind::Steps(limits.steps),
                 Fault::Elements(most) => FaultKind::Elements(most),

@@ -10,9 +10,10 @@ use super::{
     cluster::{self, Resident, exchanges},
     elementwise,
     floats::wrap,
-    memory::{Memory, Window},
+    memory::Memory,
     tiles,
     value::{Data, Value, row_major},
+    window::{Start, Window},
 };
 use crate::{
     ir::{
@@ -375,31 +376,30 @@ impl<'k> Machine<'k> {
                 );
                 return Ok(());
             }
-            OpKind::ViewBitcast | OpKind::Atomic { .. } | OpKind::Arrive { .. } => {
+            OpKind::Atomic { .. } | OpKind::Arrive { .. } => {
                 return Err(Fault::NotYet("this operation").into());
             }
-            OpKind::Load { indices, .. } | OpKind::Store { indices, .. }
-                if indices.iter().any(|i| matches!(i, Index::Gather { .. })) =>
-            {
-                return Err(Fault::NotYet("an access by index tiles").into());
+            OpKind::ViewBitcast => {
+                self.pass(&operands[..1], &op.results);
+                return Ok(());
             }
             OpKind::Load { indices, .. } => {
-                let (param, window) = self.window(operands, indices)?;
+                let (param, window) = self.window(operands, indices, 1)?;
                 let pad = self.data(operands[operands.len() - 1]).clone();
                 let block = self.block;
                 let memory = self.memories[param].as_mut().ok_or(Fault::Absent(param))?;
                 memory
                     .load(&window, &pad, block)
-                    .map_err(|c| Fault::Race(param, c.element))?
+                    .map_err(|c| Fault::of_conflict(param, c))?
             }
             OpKind::Store { indices, .. } => {
-                let (param, window) = self.window(operands, indices)?;
+                let (param, window) = self.window(operands, indices, 1)?;
                 let data = self.data(operands[operands.len() - 1]).clone();
                 let block = self.block;
                 let memory = self.memories[param].as_mut().ok_or(Fault::Absent(param))?;
                 memory
                     .store(&window, &data, block)
-                    .map_err(|c| Fault::Race(param, c.element))?;
+                    .map_err(|c| Fault::of_conflict(param, c))?;
                 return Ok(());
             }
             OpKind::If => {
@@ -454,18 +454,30 @@ impl<'k> Machine<'k> {
         Ok(())
     }
 
-    /// The parameter that an access goes to, and the slice.
-    fn window(&self, operands: &[ValueId], indices: &[Index]) -> Result<(usize, Window), Fault> {
-        let param = match self.values[operands[0]] {
+    /// The parameter that an access goes to, and the slice; `values` operands follow the indices.
+    fn window(
+        &self,
+        operands: &[ValueId],
+        indices: &[Index],
+        values: usize,
+    ) -> Result<(usize, Window), Fault> {
+        let view = operands[0];
+        let param = match self.values[view] {
             Value::View(param) => param,
-            _ => panic!("{} is no view", operands[0]),
+            _ => panic!("{view} is no view"),
         };
-        let starts: Vec<i64> = operands[1..operands.len() - 1]
-            .iter()
-            .map(|&v| self.int(v))
-            .collect();
         let memory = self.memories[param].as_ref().ok_or(Fault::Absent(param))?;
-        Ok((param, Window::new(&memory.tensor, indices, &starts)))
+        let starts = operands[1..operands.len() - values].iter().map(|&v| {
+            let tile = matches!(self.body.ty(v), Type::Tile(_));
+            match &**self.data(v) {
+                Data::Int(elements) if tile => Start::Tile(elements),
+                Data::Int(elements) => Start::At(elements[0]),
+                _ => panic!("{v} is no index"),
+            }
+        });
+        let elem = self.body.ty(view).elem();
+        let window = Window::new(&memory.tensor, elem, indices, starts);
+        Ok((param, window.map_err(|_| Fault::Misfit(param))?))
     }
 }
 

@@ -6,14 +6,15 @@ use tesserine_set::{Access as Mode, DType};
 
 use super::{
     Eval,
-    eval::{Evaluator, Shape, cast_help, operand, show_shape},
-    value::{Value, ViewValue},
+    eval::{Evaluator, Shape, broadcast, cast_help, operand, show_shape},
+    value::{Num, Value, ViewValue},
+    views::{AxisOrder, Ix},
 };
 use crate::{
     diagnostics::{Diagnostic, codes},
     ir::{
         ValueId,
-        tile::{Cache, CompareOp, Index, ReduceOp, Type, accessed, loaded},
+        tile::{Cache, CompareOp, Index, ReduceOp, Type, loaded, tile_or_scalar},
     },
     span::Span,
     syntax::ast::{self, IndexKind},
@@ -22,15 +23,20 @@ use crate::{
 /// A slice of a view: what a load or store needs.
 pub(crate) struct Slice {
     pub view: Rc<ViewValue>,
+    /// The shape of the values that go in and out; empty for one element.
+    pub shape: Vec<u32>,
+    /// Of the parameter.
     pub indices: Vec<Index>,
     pub operands: Vec<ValueId>,
+    /// From the tile of the operation to the author's: see [`Evaluator::author_order`].
+    pub order: AxisOrder,
     pub span: Span,
 }
 
 impl Slice {
     /// Element type and shape of the values that go in and out.
     pub fn ty(&self) -> Type {
-        accessed(self.view.elem, &self.indices)
+        tile_or_scalar(loaded(self.view.elem), self.shape.clone())
     }
 }
 
@@ -91,13 +97,13 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The slice that `indices` name.
-    pub fn slice(
+    /// An index for each dimension is needed, and no new axis.
+    pub fn check_count(
         &mut self,
-        view: Rc<ViewValue>,
+        view: &ViewValue,
         indices: &'a [ast::Index],
         span: Span,
-    ) -> Eval<Slice> {
+    ) -> Eval<()> {
         if let Some(new) = indices
             .iter()
             .find(|i| matches!(i.kind, IndexKind::NewAxis))
@@ -117,8 +123,8 @@ impl<'a> Evaluator<'a> {
                     codes::E0202,
                     span,
                     format!(
-                        "`{}` has {}, and {} given",
-                        view.name,
+                        "{} has {}, and {} given",
+                        view.called(),
                         count(view.extents.len(), "dimension"),
                         if indices.len() == 1 {
                             "1 index is".into()
@@ -131,22 +137,96 @@ impl<'a> Evaluator<'a> {
                 .help("every dimension has an index; `..` takes a whole one of constant extent"),
             );
         }
-        let mut kinds = Vec::new();
-        let mut operands = Vec::new();
+        Ok(())
+    }
+
+    /// The slice that `indices` name.
+    pub fn slice(
+        &mut self,
+        view: Rc<ViewValue>,
+        indices: &'a [ast::Index],
+        span: Span,
+    ) -> Eval<Slice> {
+        self.check_count(&view, indices, span)?;
+        // Index tiles that are neighbours share their axes, so their shapes are known before any axis has its number.
+        let mut values = Vec::new();
+        let mut run: Option<(Vec<u32>, usize)> = None;
+        let mut ended = false;
         for (i, index) in indices.iter().enumerate() {
+            let IndexKind::Expr(expr) = &index.kind else {
+                ended |= run.is_some();
+                values.push(None);
+                continue;
+            };
+            let value = self.expr(expr)?;
+            if let Some(Shape::Tile(elem, shape)) = self.shape_of(&value) {
+                if !elem.is_int() {
+                    let what = self.describe(&value);
+                    return self.error(
+                        codes::E0102,
+                        index.span,
+                        format!("an index is an integer scalar or a tile of integers, and this is {what}"),
+                    );
+                }
+                if ended {
+                    return self.fail(
+                        Diagnostic::error(
+                            codes::E0202,
+                            index.span,
+                            "index tiles must be neighbours, and there is another index between these",
+                        )
+                        .help("bring the dimensions side by side: `v.permute([…])[…]`"),
+                    );
+                }
+                run = Some(match run {
+                    None => (shape, i),
+                    Some((other, first)) => match broadcast(&other, &shape) {
+                        Some(joined) => (joined, first),
+                        None => {
+                            return self.error(
+                                codes::E0201,
+                                index.span,
+                                format!(
+                                    "index tiles run together, and the shapes {} and {} do not fit",
+                                    show_shape(&other),
+                                    show_shape(&shape)
+                                ),
+                            );
+                        }
+                    },
+                });
+            } else {
+                ended |= run.is_some();
+            }
+            values.push(Some(value));
+        }
+        let mut shape: Vec<u32> = Vec::new();
+        let mut tiles: Vec<usize> = Vec::new();
+        let mut parts = Vec::new();
+        for (i, (index, value)) in indices.iter().zip(values).enumerate() {
+            if let (Some((own, first)), Some(value)) = (&run, &value)
+                && let Some(Shape::Tile(elem, _)) = self.shape_of(value)
+            {
+                if i == *first {
+                    tiles = (shape.len()..shape.len() + own.len()).collect();
+                    shape.extend(own);
+                }
+                let own = own.clone();
+                let mut tile = self.materialise(value, index.span)?;
+                if !matches!(elem, DType::I32 | DType::I64) {
+                    tile = self.builder(index.span).cast(tile, DType::I64);
+                }
+                parts.push(Ix::Tile {
+                    index: self.builder(index.span).broadcast(tile, &own),
+                    axes: tiles.clone(),
+                });
+                continue;
+            }
             let extent = view.extents[i].as_int();
             match &index.kind {
                 IndexKind::Expr(expr) => {
-                    let value = self.expr(expr)?;
-                    match self.shape_of(&value) {
-                        Some(Shape::Tile(t, _)) if t.is_int() => {
-                            return self.not_yet(index.span, "indexing a view by a tile");
-                        }
-                        _ => {
-                            operands.push(self.int_scalar((&value, expr.span), "an index")?);
-                            kinds.push(Index::Scalar);
-                        }
-                    }
+                    let value = value.unwrap_or(Value::Error);
+                    parts.push(Ix::At(self.num(&value, expr.span, "an index")?));
                 }
                 IndexKind::NewAxis => {}
                 IndexKind::Range { start, end } => {
@@ -159,12 +239,12 @@ impl<'a> Evaluator<'a> {
                         None => None,
                     };
                     let Some(extent) = extent else {
-                        let name = &view.name;
+                        let name = view.called();
                         return self.fail(
                             Diagnostic::error(
                                 codes::E0209,
                                 index.span,
-                                format!("dimension {i} of `{name}` has no constant extent, and a tile's shape must be constant"),
+                                format!("dimension {i} of {name} has no constant extent, and a tile's shape must be constant"),
                             )
                             .label(view.span, "declared here")
                             .help("write `start +: N` with a constant N: what lies outside reads as 0 and is not stored"),
@@ -175,44 +255,57 @@ impl<'a> Evaluator<'a> {
                         return self.error(
                             codes::E0207,
                             index.span,
-                            format!("the range {a}..{b} is not within dimension {i} of `{}`, which has {extent}", view.name),
+                            format!("the range {a}..{b} is not within dimension {i} of {}, which has {extent}", view.called()),
                         );
                     }
                     let len = self.extent(b - a, index.span)?;
-                    if a == 0 && b == extent {
-                        kinds.push(Index::Whole { len });
+                    let axes = vec![shape.len()];
+                    parts.push(if a == 0 && b == extent {
+                        Ix::Whole { len, axes }
                     } else {
-                        operands.push(self.int(a));
-                        kinds.push(Index::Range {
+                        Ix::Range {
+                            start: Num::Int(a),
                             len,
-                            from: false,
-                            until: false,
-                        });
-                    }
+                            from: None,
+                            until: None,
+                            inside: true,
+                            axes,
+                        }
+                    });
+                    shape.push(len);
                 }
                 IndexKind::Slice { start, len, until } => {
                     let value = self.expr(start)?;
-                    operands.push(self.int_scalar((&value, start.span), "the start of a slice")?);
+                    let start = self.num(&value, start.span, "the start of a slice")?;
                     let n = self.const_int(len, "the length of a slice")?;
                     let len = self.extent(n, len.span)?;
-                    if let Some(limit) = until {
-                        let value = self.expr(limit)?;
-                        operands.push(self.int_scalar((&value, limit.span), "a limit")?);
-                    }
-                    kinds.push(Index::Range {
+                    let until = match until {
+                        Some(limit) => {
+                            let value = self.expr(limit)?;
+                            Some(self.num(&value, limit.span, "a limit")?)
+                        }
+                        None => None,
+                    };
+                    parts.push(Ix::Range {
+                        start,
                         len,
-                        from: false,
-                        until: until.is_some(),
+                        from: None,
+                        until,
+                        inside: false,
+                        axes: vec![shape.len()],
                     });
+                    shape.push(len);
                 }
             }
         }
-        let shape: Vec<u32> = kinds.iter().filter_map(|k| k.extent()).collect();
         self.check_elements(&shape, span)?;
+        let access = self.access(&view, parts, &shape, span)?;
         Ok(Slice {
             view,
-            indices: kinds,
-            operands,
+            shape,
+            indices: access.indices,
+            operands: access.operands,
+            order: access.order,
             span,
         })
     }
@@ -295,6 +388,7 @@ impl<'a> Evaluator<'a> {
             pad,
             cache,
         );
+        let value = self.author_order(value, &slice.order, slice.span);
         Ok(Value::Run(self.scalar_width(value, slice.span)))
     }
 
@@ -376,6 +470,7 @@ impl<'a> Evaluator<'a> {
             return self.fail(diagnostic);
         }
         let x = self.coerce(value.0, elem, &shape, value.1)?;
+        let x = self.memory_order(x, &slice.order, slice.span);
         let id = self.view_id(&slice.view.clone());
         let scatter = self.scatter;
         self.builder(slice.span).store(

@@ -240,6 +240,7 @@ impl<'a> Evaluator<'a> {
                 self.cluster(name, args, span)
             }
             "debug" => self.debug(args, span),
+            "paged" => self.paged(args, span),
             "assume" => {
                 let [c] = self.exactly(name, ["c"], args, span)?;
                 self.assume(&c, span)
@@ -534,10 +535,11 @@ impl<'a> Evaluator<'a> {
                             .help(format!("write `{}.dim({axis})`", view.name)),
                         );
                     }
-                    self.formula_value(extent, span)
+                    self.extent_value(extent, span)
                 }
                 "permute" | "split" | "merge" => {
-                    self.not_yet(span, &format!("`.{method}` of a view"))
+                    let view = (view, receiver.span);
+                    Ok(Value::View(self.rearranged(method, view, args, span)?))
                 }
                 _ => {
                     let slices = vec![".."; view.extents.len()].join(", ");

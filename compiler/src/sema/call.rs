@@ -542,7 +542,7 @@ impl<'a> Evaluator<'a> {
                         if let Some(name) = bare(&dim.expr)
                             && self.is_open(name)
                         {
-                            let extent = self.formula_value(extent, span)?;
+                            let extent = self.extent_value(extent, span)?;
                             self.infer_name(Some(name), extent);
                         }
                     }

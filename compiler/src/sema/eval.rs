@@ -4,7 +4,7 @@
 use std::{collections::HashMap, rc::Rc};
 
 use indexmap::IndexMap;
-use tesserine_set::{DType, Fact, Formula, FormulaOp, ParamKind, Signature, Term};
+use tesserine_set::{DType, Fact, Formula, FormulaOp, Signature, Term};
 
 use super::{
     Eval, Told,
@@ -16,7 +16,7 @@ use crate::{
     interp::floats::{from_int, round_to},
     ir::{
         RegionId, ValueId,
-        tile::{BinaryOp, Builder, Constant, TileBody, Type, UnaryOp, param_type},
+        tile::{BinaryOp, Builder, Constant, TileBody, Type, UnaryOp},
     },
     span::Span,
     syntax::{ast, habits},
@@ -72,7 +72,7 @@ pub(crate) struct Evaluator<'a> {
     prologue: usize,
     constants: HashMap<(u64, DType), ValueId>,
     symbols: HashMap<Symbol, ValueId>,
-    views: HashMap<u32, ValueId>,
+    views: HashMap<(u32, DType), ValueId>,
     /// In an `op`: what stands for a formula.
     pub hosts: HashMap<ValueId, Formula>,
     pub signature: Signature,
@@ -616,23 +616,23 @@ impl<'a> Evaluator<'a> {
         value
     }
 
+    /// The root of a view in the body, with the view's elements.
     pub fn view_id(&mut self, view: &ViewValue) -> ValueId {
-        if let Some(&value) = self.views.get(&view.param) {
+        let (root, param) = view.root();
+        let elem = root.elem;
+        let key = (param, elem);
+        if let Some(&value) = self.views.get(&key) {
             return value;
         }
-        let param = view.param;
-        debug_assert!(matches!(
-            self.signature.params[param as usize].kind,
-            ParamKind::View(_)
-        ));
         let value = self.prologue(|b, signature| {
-            debug_assert!(matches!(
-                param_type(&signature.params[param as usize].kind),
-                Type::View(_)
-            ));
-            b.param(signature, param)
+            let value = b.param(signature, param);
+            if b.ty(value).elem() == elem {
+                value
+            } else {
+                b.view_bitcast(value, elem)
+            }
         });
-        self.views.insert(param, value);
+        self.views.insert(key, value);
         value
     }
 

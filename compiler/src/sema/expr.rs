@@ -96,8 +96,9 @@ impl<'a> Evaluator<'a> {
                 let at = value.span;
                 let elem = self.value_type(elem)?;
                 let value = self.expr(value)?;
-                if matches!(value, Value::View(_)) {
-                    return self.not_yet(span, "a view of other elements");
+                if let Value::View(view) = &value {
+                    let view = self.view_bitcast(view, elem, span)?;
+                    return Ok(Value::View(view));
                 }
                 let id = self.materialise(&value, at)?;
                 let from = self.body.ty(id).elem();
@@ -135,7 +136,7 @@ impl<'a> Evaluator<'a> {
             }
             ExprKind::Await { .. } => self.not_yet(span, "`await`"),
             ExprKind::Get(_) => self.not_yet(span, "`get`"),
-            ExprKind::View(_) => self.not_yet(span, "a view of a part of a view"),
+            ExprKind::View(inner) => self.view_expr(inner),
             ExprKind::Index { base, indices } => {
                 let value = self.expr(base)?;
                 self.index((value, base.span), indices, span)
@@ -432,7 +433,7 @@ impl<'a> Evaluator<'a> {
                 }
                 None => {}
             },
-            ("t", Value::View(_)) => return self.not_yet(span, "a transposed view"),
+            ("t", Value::View(view)) => return Ok(Value::View(self.transposed(view, span)?)),
             ("t", value) => match self.shape_of(value) {
                 Some(Shape::Tile(_, shape)) if shape.len() >= 2 => {
                     let mut perm: Vec<u32> = (0..shape.len() as u32).collect();

@@ -340,7 +340,7 @@ impl<'a> Evaluator<'a> {
         };
         let mut out = Vec::new();
         for (dim, extent) in dims.iter().zip(&pass.view.extents) {
-            out.push((&dim.expr, self.formula_value(extent, pass.span)?));
+            out.push((&dim.expr, self.extent_value(extent, pass.span)?));
         }
         Ok(out)
     }
@@ -452,7 +452,7 @@ impl<'a> Evaluator<'a> {
         if matches!(mode, ast::ViewMode::Out) && pass.view.access == Access::Read {
             return Err(Told);
         }
-        let param = pass.view.param;
+        let param = pass.view.param();
         let known = match &self.signature.params[param as usize].kind {
             ParamKind::View(view) => view.facts,
             ParamKind::Scalar { .. } => return Ok(()),

@@ -312,7 +312,7 @@ impl<'a> Evaluator<'a> {
                         format!("`aligned` is about a view, and this is {what}"),
                     );
                 };
-                let param = view.param;
+                let param = view.param();
                 let at = bytes.value.span;
                 let bytes = self.const_int(&bytes.value, "a number of bytes")?;
                 match u32::try_from(bytes) {

@@ -22,7 +22,7 @@ use super::{
     eval::{Binding, Evaluator, Frame, find_interface},
     modules::{Def, Module, Program, nearest},
     races, uniform,
-    value::{Symbol, TypeValue, Value, VariantType, VariantValue, ViewValue},
+    value::{Extent, Origin, Symbol, TypeValue, Value, VariantType, VariantValue, ViewValue},
 };
 use crate::{
     diagnostics::{Diagnostic, Diagnostics, codes},

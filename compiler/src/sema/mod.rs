@@ -26,6 +26,7 @@ mod stmt;
 mod tile_ops;
 mod uniform;
 pub(crate) mod value;
+mod views;
 
 pub use check::check;
 pub use instance::{CParamInfo, KernelInfo, instantiate, kernels};

@@ -19,7 +19,7 @@ use super::{
     eval::{Binding, Evaluator, Frame},
     instance::{CArgs, Maker, find_item, make_given, named_instance, parse_instance, with_stack},
     modules::{Def, Module, Program, nearest},
-    value::{Host, HostView, Symbol, TypeValue, Value},
+    value::{Extent, Host, HostView, Symbol, TypeValue, Value},
 };
 use crate::{
     diagnostics::{Diagnostic, Diagnostics, codes},
@@ -1640,16 +1640,24 @@ fn is_if(expr: &ast::Expr) -> bool {
 
 fn as_view(value: &Value<'_>) -> Option<HostView> {
     match value {
-        Value::View(view) => Some(HostView {
-            name: view.name.clone(),
-            arg: ViewArg {
-                base: ViewBase::Param(view.param),
-                steps: Vec::new(),
-            },
-            dtype: view.elem,
-            access: view.access,
-            extents: view.extents.clone(),
-        }),
+        Value::View(view) => {
+            // In an `op` nothing is derived but by the runtime, and what lies in a layout is passed on as it lies.
+            let (root, param) = view.root();
+            let extents = root.extents.iter().map(|extent| match extent {
+                Extent::Launch(formula) => Some(formula.clone()),
+                _ => None,
+            });
+            Some(HostView {
+                name: view.name.clone(),
+                arg: ViewArg {
+                    base: ViewBase::Param(param),
+                    steps: Vec::new(),
+                },
+                dtype: view.elem,
+                access: view.access,
+                extents: extents.collect::<Option<_>>()?,
+            })
+        }
         Value::Host(host) => match &**host {
             Host::View(view) => Some(view.clone()),
             Host::Formula(_) => None,

@@ -49,15 +49,112 @@ pub(crate) enum Symbol {
     Grid(u32),
 }
 
-/// A view parameter.
+/// A view: a parameter, or what is derived from another view. Nothing of a derived view is in the body but the scalars
+/// that bound it.
 #[derive(Clone, Debug)]
 pub(crate) struct ViewValue {
+    /// How the author calls it; of a derived view, what it is derived from.
     pub name: String,
-    pub param: u32,
     pub elem: DType,
     pub access: Access,
-    pub extents: Vec<Formula>,
+    pub extents: Vec<Extent>,
+    pub origin: Origin,
     pub span: Span,
+}
+
+/// An integer of the body, perhaps known now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Num {
+    Int(i64),
+    Run(ValueId),
+}
+
+/// How long a dimension of a view is.
+#[derive(Clone, Debug)]
+pub(crate) enum Extent {
+    Launch(Formula),
+    Num(Num),
+    /// From the first to the second; never negative.
+    Between(Num, Num),
+    /// Rounded down.
+    Quotient(Box<Extent>, i64),
+    Product(Box<Extent>, Box<Extent>),
+}
+
+/// Where the elements of a view are.
+#[derive(Clone, Debug)]
+pub(crate) enum Origin {
+    /// Parameter of that index, with elements of the view's type: the last dimension is rescaled if it has others.
+    Param(u32),
+    /// One entry a dimension of the base.
+    Part(Rc<ViewValue>, Vec<Part>),
+    /// Dimension i is dimension `perm[i]` of the base.
+    Permute(Rc<ViewValue>, Vec<usize>),
+    /// Dimensions `dim` and `dim + 1` are quotient and remainder of dimension `dim` of the base.
+    Split {
+        base: Rc<ViewValue>,
+        dim: usize,
+        inner: i64,
+    },
+    /// Dimension `dim` counts dimensions `dim` and `dim + 1` of the base, row by row.
+    Merge { base: Rc<ViewValue>, dim: usize },
+    /// Row t is row `t % page` of page `ids[t / page]` of the base.
+    Paged {
+        base: Rc<ViewValue>,
+        ids: Rc<ViewValue>,
+        page: i64,
+        len: Num,
+    },
+    /// Of a flat base: where an element lies the layout says, an item of that module.
+    Layout {
+        base: Rc<ViewValue>,
+        module: Module,
+        item: usize,
+    },
+}
+
+/// What a sub-view takes of one dimension of its base.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    /// Dropped: this index of it.
+    At(Num),
+    Whole,
+    /// The elements from one (or the beginning) on, up to another (or the end); clamped and in order.
+    Range(Option<Num>, Option<Num>),
+}
+
+impl Extent {
+    /// The extent, if it is known now.
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            Extent::Launch(formula) => formula.as_int(),
+            Extent::Num(Num::Int(v)) => Some(*v),
+            Extent::Between(Num::Int(a), Num::Int(b)) => Some((b - a).max(0)),
+            Extent::Quotient(a, c) => Some(a.as_int()?.div_euclid(*c)),
+            Extent::Product(a, b) => a.as_int()?.checked_mul(b.as_int()?),
+            _ => None,
+        }
+    }
+}
+
+impl ViewValue {
+    /// The parameter that its elements are of.
+    pub fn param(&self) -> u32 {
+        self.root().1
+    }
+
+    /// The view of the parameter as a whole, and the parameter.
+    pub fn root(&self) -> (&ViewValue, u32) {
+        match &self.origin {
+            Origin::Param(param) => (self, *param),
+            Origin::Part(base, _)
+            | Origin::Permute(base, _)
+            | Origin::Split { base, .. }
+            | Origin::Merge { base, .. }
+            | Origin::Paged { base, .. }
+            | Origin::Layout { base, .. } => base.root(),
+        }
+    }
 }
 
 /// A value of an `op`.
@@ -182,7 +279,14 @@ impl<'a> Value<'a> {
             (Value::Run(a), Value::Run(b)) => a == b,
             (Value::Symbol(a), Value::Symbol(b)) => a == b,
             (Value::Unit, Value::Unit) | (Value::Any, Value::Any) => true,
-            (Value::View(a), Value::View(b)) => a.param == b.param,
+            (Value::View(a), Value::View(b)) => {
+                Rc::ptr_eq(a, b)
+                    || matches!(
+                        (&a.origin, &b.origin),
+                        (Origin::Param(p), Origin::Param(q)) if p == q && a.elem == b.elem
+                    )
+            }
+
             (Value::Tuple(a), Value::Tuple(b)) | (Value::List(a), Value::List(b)) => {
                 a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| a.same(b))
             }

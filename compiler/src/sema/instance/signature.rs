@@ -338,9 +338,6 @@ impl<'a> Maker<'_, 'a> {
         else {
             return Err(Told);
         };
-        if let Some(layout) = layout {
-            return self.ev.not_yet(layout.span, "a view in a layout");
-        }
         if let Some(default) = slot.default {
             return self.ev.fail(
                 Diagnostic::error(codes::E0503, default.span, "a view has no default")
@@ -413,14 +410,31 @@ impl<'a> Maker<'_, 'a> {
             ast::ViewMode::Out => Access::Write,
             ast::ViewMode::Mut => Access::ReadWrite,
         };
-        let value = ViewValue {
+        let mut value = ViewValue {
             name: slot.name.clone(),
-            param: index,
             elem: dtype,
             access,
-            extents: extents.clone(),
+            extents: extents.iter().cloned().map(Extent::Launch).collect(),
+            origin: Origin::Param(index),
             span: slot.span,
         };
+        if let Some(path) = layout {
+            let variant = slot.variant.clone();
+            let (module, item) =
+                self.in_variant(variant.as_ref(), |ev| ev.layout_item(path, extents.len()))?;
+            let size = self.ev.layout_size((module, item), &extents, path.span)?;
+            let flat = ViewValue {
+                extents: vec![Extent::Launch(size.clone())],
+                ..value.clone()
+            };
+            value.origin = Origin::Layout {
+                base: Rc::new(flat),
+                module,
+                item,
+            };
+            extents = vec![size];
+            strided = false;
+        }
         let param = ViewParam {
             dtype,
             access,
