@@ -623,7 +623,7 @@ fn what_is_no_view_says_so() {
 #[test]
 fn a_layout_puts_logical_elements_anywhere() {
     let text = "layout swizzled(r, c) of [m, n] size round_up(m, 4) * n = (r / 4 * n + c) * 4 + (r + c) % 4;
-        kernel k(x: view<f32>[m, 2 * h], s: view<f32>[m, h] in swizzled, r: i32, t: view<i32>[3], y: mut view<f32>[2 * m, h] in swizzled, z: out view<f32>[3, 4]) grid (one in 1) { for i in 0..m {
+        kernel k(x: view<f32>[m, 2 * h], s: view<f32>[m, h] in swizzled, r: i32, t: view<i32>[3], y: mut view<f32>[2 * m, h] in swizzled, z: out view<f32>[3, 4]) grid (i in m) {
             y[2 * i, 0 +: 4] = x[i, 0 +: 4] + s[i, 0 +: 4];
             y[2 * i + 1, 0 +: 4] = zeros<f32>[4];
             if i == 0 {
@@ -631,7 +631,7 @@ fn a_layout_puts_logical_elements_anywhere() {
                 z[1, 0 +: 3] = s[t[..], 1];
                 z[2, ..] = (view s[r .. r + 2, 1 ..])[0 +: 2, 0 +: 2].reshape([4]);
             }
-        } }";
+        }";
     let instance = make(text, "k");
     let (m, h) = (6usize, 3usize);
     let place = |r: usize, c: usize| (r / 4 * h + c) * 4 + (r + c) % 4;

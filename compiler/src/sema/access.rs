@@ -7,13 +7,14 @@ use tesserine_set::{Access as Mode, DType};
 use super::{
     Eval,
     eval::{Evaluator, Shape, broadcast, cast_help, operand, show_shape},
+    races::Indices,
     value::{Num, Value, ViewValue},
     views::{AxisOrder, Ix},
 };
 use crate::{
     diagnostics::{Diagnostic, codes},
     ir::{
-        ValueId,
+        OpId, ValueId,
         tile::{Cache, CompareOp, Index, ReduceOp, Type, loaded, tile_or_scalar},
     },
     span::Span,
@@ -30,6 +31,8 @@ pub(crate) struct Slice {
     pub operands: Vec<ValueId>,
     /// From the tile of the operation to the author's: see [`Evaluator::author_order`].
     pub order: AxisOrder,
+    /// Of a view in a layout: the indices before it.
+    pub logical: Option<Indices>,
     pub span: Span,
 }
 
@@ -306,6 +309,7 @@ impl<'a> Evaluator<'a> {
             indices: access.indices,
             operands: access.operands,
             order: access.order,
+            logical: access.logical,
             span,
         })
     }
@@ -388,6 +392,7 @@ impl<'a> Evaluator<'a> {
             pad,
             cache,
         );
+        self.note_logical(self.body.defining_op(value), slice);
         let value = self.author_order(value, &slice.order, slice.span);
         Ok(Value::Run(self.scalar_width(value, slice.span)))
     }
@@ -473,7 +478,7 @@ impl<'a> Evaluator<'a> {
         let x = self.memory_order(x, &slice.order, slice.span);
         let id = self.view_id(&slice.view.clone());
         let scatter = self.scatter;
-        self.builder(slice.span).store(
+        let op = self.builder(slice.span).store(
             id,
             slice.indices.clone(),
             slice.operands.clone(),
@@ -481,7 +486,15 @@ impl<'a> Evaluator<'a> {
             cache,
             scatter,
         );
+        self.note_logical(Some(op), slice);
         Ok(())
+    }
+
+    /// Keeps for the race check what tells the elements of an access apart.
+    pub fn note_logical(&mut self, op: Option<OpId>, slice: &Slice) {
+        if let (Some(op), Some(indices)) = (op, &slice.logical) {
+            self.logical.insert(op, indices.clone());
+        }
     }
 
     /// `tile[…]`.

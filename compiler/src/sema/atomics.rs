@@ -119,6 +119,7 @@ impl<'a> Evaluator<'a> {
         let n = self.int_scalar((&value, n.value.span), "how many blocks arrive")?;
         let id = self.view_id(&view);
         let last = self.builder(span).arrive(id, slice.operands.clone(), n);
+        self.note_logical(self.body.defining_op(last), slice);
         Ok(Value::Run(last))
     }
 
@@ -203,7 +204,8 @@ impl<'a> Evaluator<'a> {
                     .help(cast_help(&text, elem)),
                 );
             }
-            values.push(self.coerce(&value, elem, ty.shape(), at)?);
+            let x = self.coerce(&value, elem, ty.shape(), at)?;
+            values.push(self.memory_order(x, &slice.order, at));
         }
         let id = self.view_id(&view);
         let old = self.builder(span).atomic(
@@ -213,6 +215,7 @@ impl<'a> Evaluator<'a> {
             slice.operands.clone(),
             values,
         );
-        Ok(Value::Run(old))
+        self.note_logical(self.body.defining_op(old), slice);
+        Ok(Value::Run(self.author_order(old, &slice.order, span)))
     }
 }

@@ -73,6 +73,8 @@ pub(crate) struct Evaluator<'a> {
     constants: HashMap<(u64, DType), ValueId>,
     symbols: HashMap<Symbol, ValueId>,
     views: HashMap<(u32, DType), ValueId>,
+    /// Of accesses to views in a layout the indices before it.
+    pub logical: super::races::Logical,
     /// In an `op`: what stands for a formula.
     pub hosts: HashMap<ValueId, Formula>,
     pub signature: Signature,
@@ -142,6 +144,7 @@ impl<'a> Evaluator<'a> {
             constants: HashMap::new(),
             symbols: HashMap::new(),
             views: HashMap::new(),
+            logical: HashMap::new(),
             hosts: HashMap::new(),
             signature: Signature::default(),
             cluster_axes: 0,

@@ -509,7 +509,8 @@ impl<'e, 'a> Maker<'e, 'a> {
             header,
             body: std::mem::take(&mut ev.body),
         };
-        for diagnostic in races::check(&kernel)
+        let logical = std::mem::take(&mut ev.logical);
+        for diagnostic in races::check(&kernel, &logical)
             .into_iter()
             .chain(uniform::check(&kernel))
         {

@@ -17,6 +17,7 @@ use super::{
     call::Argument,
     eval::{Evaluator, Frame, broadcast},
     modules::Def,
+    races::Indices,
     value::{Extent, Num, Origin, Part, Symbol, Value, ViewValue},
 };
 use crate::{
@@ -57,6 +58,8 @@ pub(crate) struct Access {
     pub operands: Vec<ValueId>,
     /// Where the axes of the tile of the operation go.
     pub order: AxisOrder,
+    /// The indices before a layout, where there is one.
+    pub logical: Option<Indices>,
 }
 
 /// How the tile that the author sees and the tile of the operation differ.
@@ -718,9 +721,12 @@ impl<'a> Evaluator<'a> {
         let mut walk = Walk {
             lens: lens.to_vec(),
             span,
+            logical: None,
         };
         let indices = self.carry(view, indices, &mut walk)?;
-        self.finish_access(indices, lens, span)
+        let mut access = self.finish_access(indices, lens, span)?;
+        access.logical = walk.logical;
+        Ok(access)
     }
 
     /// Carries indices of a view down to the parameter.
@@ -1182,6 +1188,8 @@ impl<'a> Evaluator<'a> {
         let ast::ItemKind::Layout(layout) = &program.item(module, item).kind else {
             return Err(super::Told);
         };
+        let before = self.finish_access(ix.to_vec(), &walk.lens, span)?;
+        walk.logical = Some((before.indices, before.operands));
         let refs: Vec<&Ix> = ix.iter().collect();
         let (values, axes) = self.operands_of(&refs, walk)?;
         let mut extents = Vec::new();
@@ -1391,6 +1399,7 @@ impl<'a> Evaluator<'a> {
             indices,
             operands,
             order: AxisOrder { flat, fine, place },
+            logical: None,
         })
     }
 
@@ -1430,6 +1439,8 @@ struct Walk {
     /// The lengths of the axes.
     lens: Vec<u32>,
     span: Span,
+    /// The indices before a layout.
+    logical: Option<Indices>,
 }
 
 impl Ix {

@@ -24,9 +24,17 @@ use crate::{
 use forms::{Form, Forms, Inside};
 use proof::Facts;
 
+/// Indices of an access and the operands that they take.
+pub(crate) type Indices = (Vec<Index>, Vec<ValueId>);
+
+/// The indices, as the author gives them, of accesses to what lies in a layout: they tell elements apart as well as those
+/// of the memory do, since a layout gives each element a place of its own.
+pub(crate) type Logical = HashMap<OpId, Indices>;
+
 /// Every store, and every load of a stored view, that is not proven apart from those of other blocks.
-pub(crate) fn check(kernel: &Kernel) -> Vec<Diagnostic> {
+pub(crate) fn check(kernel: &Kernel, logical: &Logical) -> Vec<Diagnostic> {
     let mut checker = Checker {
+        logical,
         forms: Forms::new(kernel),
         accesses: Vec::new(),
     };
@@ -39,7 +47,14 @@ pub(crate) fn check(kernel: &Kernel) -> Vec<Diagnostic> {
             (forms.grid(i as u32), forms.formula(extent))
         })
         .collect();
-    let extents = header.signature.params.iter().map(|p| match &p.kind {
+    // The declared extent of what lies in a layout is that of the memory.
+    let in_layout: BTreeSet<u32> = logical
+        .keys()
+        .filter_map(|op| forms.param_of(kernel.body.ops[*op].operands[0]))
+        .collect();
+    let params = (0..).zip(&header.signature.params);
+    let extents = params.map(|(i, p)| match &p.kind {
+        ParamKind::View(_) if in_layout.contains(&i) => Vec::new(),
         ParamKind::View(view) => view.extents.iter().map(|e| forms.formula(e)).collect(),
         ParamKind::Scalar { .. } => Vec::new(),
     });
@@ -183,6 +198,7 @@ impl Access {
 }
 
 struct Checker<'k> {
+    logical: &'k Logical,
     forms: Forms<'k>,
     accesses: Vec<Access>,
 }
@@ -262,7 +278,11 @@ impl Checker<'_> {
         let Some(param) = self.forms.param_of(data.operands[0]) else {
             return;
         };
-        let mut operands = data.operands[1..].iter();
+        let (indices, operands) = match self.logical.get(&op) {
+            Some((indices, operands)) => (&indices[..], &operands[..]),
+            None => (indices, &data.operands[1..]),
+        };
+        let mut operands = operands.iter();
         let mut dims = Vec::new();
         for &index in indices {
             let mut next = || operands.next().map(|v| self.forms.form(*v));
