@@ -360,6 +360,7 @@ fn launches_are_listed_without_running() {
             for const k in 1..3 {{ launch half<f16, E = Scaled>(zeros<f16>[k], empty(f16, [k]), f = 1.0); }}
             launch half<T = f32>(zeros<f32>[N], empty(f32, [N]));
             expect(y, equal = 3);
+            assert(y.sum() == 9);
         }}"
     );
     let module = session.load_text("program.tess", &text).unwrap();

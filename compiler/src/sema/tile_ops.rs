@@ -8,13 +8,13 @@ use super::{
     access::count,
     call::Argument,
     eval::{Evaluator, Shape, broadcast, cast_help, show_shape},
-    value::{Symbol, Value},
+    value::Value,
 };
 use crate::{
     diagnostics::{Diagnostic, codes},
     ir::{
         ValueId,
-        tile::{BinaryOp, ClusterOp, CompareOp, Constant, ScanOp, Type, product_types},
+        tile::{OpKind, BinaryOp, ClusterOp, CompareOp, Constant, ScanOp, Type, product_types},
     },
     span::Span,
     syntax::ast,
@@ -454,9 +454,12 @@ impl<'a> Evaluator<'a> {
         let axis = match c.value {
             // An axis of one block: nobody else is there.
             Value::Int(0) => Some(None),
-            Value::Symbol(Symbol::Grid(axis)) if self.cluster_axes >> axis & 1 == 1 => {
-                Some(Some(axis))
-            }
+            Value::Run(id) => match self.body.defining_op(id).map(|op| &self.body.ops[op].kind) {
+                Some(&OpKind::GridIndex(axis)) if self.cluster_axes >> axis & 1 == 1 => {
+                    Some(Some(axis))
+                }
+                _ => None,
+            },
             _ => None,
         };
         let Some(axis) = axis else {

@@ -311,6 +311,17 @@ impl<'a, 'o> Runner<'a, 'o> {
                     .ev
                     .error(codes::E0108, value.span, "a test has no value");
             }
+            // What is asserted of what has not been launched means nothing.
+            StmtKind::Assert {
+                constant: false,
+                args,
+            } if self.mode == Mode::Walk => {
+                let args = self.ev.arguments_of(args)?;
+                if let Some(cond) = args.first() {
+                    self.ev
+                        .bool_scalar((&cond.value, cond.span), "a condition")?;
+                }
+            }
             StmtKind::Assert { .. } => {
                 self.ev.statement(stmt)?;
                 if self.mode == Mode::Run {
