@@ -309,3 +309,69 @@ kernel "arrive"
         assert!(!module.ptx.contains("ld.global.nc"), "{}", module.ptx);
     }
 }
+
+/// A product whose left operand's rows an index tile chooses, and one whose right operand lies in pages that a table names.
+const GATHERED: &str = r#"
+kernel "gathered"
+  dims tokens, k, rows, n, pages, count
+  param a: view<f16>[tokens, k]
+  param order: view<i32>[rows]
+  param b: view<f16>[pages, 16, 64]
+  param ids: view<i32>[count]
+  param c: out view<f32>[rows, n]
+  fact aligned(a, 16)
+  fact aligned(b, 16)
+  fact aligned(c, 16)
+  fact k % 8 == 0
+  fact n % 8 == 0
+  axis i in ceil_div(rows, 64)
+  warps 4
+{
+  %0 = param a : view<f16>[?, ?]
+  %1 = param order : view<i32>[?]
+  %2 = param b : view<f16>[?, ?, ?]
+  %3 = param ids : view<i32>[?]
+  %4 = param c : out view<f32>[?, ?]
+  %5 = grid i : i64
+  %6 = constant 64 : i64
+  %7 = mul %5, %6 : i64
+  %8 = constant -1 : i32
+  %9 = load %1[%7 +: 64] pad %8 : tile<i32>[64]
+  %10 = constant 0 : i64
+  %11 = constant 1 : i64
+  %12 = constant 0.0 : f32
+  %13 = constant 0.0 : f16
+  %14 = broadcast %12 : tile<f32>[64, 64]
+  %15 = dim k : i64
+  %16 = for %10, %15, %6, %14 : tile<f32>[64, 64] { |%17: i64, %18: tile<f32>[64, 64]|
+    %19 = load %0[at %9 +: 64, %17 +: 64] pad %13 : tile<f16>[64, 64]
+    %20 = iota : tile<i32>[64]
+    %21 = cast %17 : i32
+    %22 = broadcast %21 : tile<i32>[64]
+    %23 = add %20, %22 : tile<i32>[64]
+    %24 = constant 16 : i32
+    %25 = broadcast %24 : tile<i32>[64]
+    %26 = div %23, %25 : tile<i32>[64]
+    %27 = rem %23, %25 : tile<i32>[64]
+    %28 = load %3[at %26 +: 64] pad %8 : tile<i32>[64]
+    %29 = load %2[at %28 +: 64, with %27 +: 64, ..64] pad %13 : tile<f16>[64, 64]
+    %30 = dot %19, %29, %18 : tile<f32>[64, 64]
+    yield %30
+  }
+  store %4[%7 +: 64, %10 +: 64] = %16
+  return
+}
+"#;
+
+#[test]
+fn rows_that_tables_name_are_copied_ahead() {
+    for module in everywhere(GATHERED) {
+        let copies = module.ptx.contains("cp.async.cg.shared.global");
+        assert_eq!(
+            copies,
+            !module.ptx.contains(".target sm_75"),
+            "{}",
+            module.ptx
+        );
+    }
+}
