@@ -157,6 +157,7 @@ fn check(kernel: &role::Kernel) {
                 | OpKind::Dot { .. }
                 | OpKind::Through { .. }
                 | OpKind::CopyAsync { .. }
+                | OpKind::Copy { .. }
                 | OpKind::CommitCopies
                 | OpKind::WaitCopies { .. }
                 | OpKind::WriteShared { .. }

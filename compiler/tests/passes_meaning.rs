@@ -19,7 +19,7 @@ use tesserine_compiler::{
             TileBody, UnaryOp,
         },
     },
-    layout::{Layout, copy_layout, register_sources},
+    layout::{Layout, copy_layout, copy_piece, register_sources},
     passes,
     span::Span,
     target::Target,
@@ -652,15 +652,26 @@ impl Machine<'_> {
                 tile,
                 indices,
                 width,
+            }
+            | OpKind::Copy {
+                channel,
+                tile,
+                indices,
+                width,
             } => {
+                let at_once = matches!(op.kind, OpKind::Copy { .. });
                 let Val::View(view) = self.values[&o[0]] else {
                     panic!("a copy from a view");
                 };
                 let (starts, rest) = o[1..].split_at(o.len() - 3);
                 let (slot, live) = (self.int(rest[0]), self.int(rest[1]) != 0);
-                let shape = self.kernel.channels[*channel].tiles[*tile as usize].shape;
-                let warps = self.threads as u32 / 32;
-                let layout = copy_layout(shape, *width, warps);
+                let filled = &self.kernel.channels[*channel].tiles[*tile as usize];
+                let (shape, warps) = (filled.shape, self.threads as u32 / 32);
+                let piece = match at_once {
+                    true => copy_piece(shape, filled.elem).max(*width),
+                    false => *width,
+                };
+                let layout = copy_layout(shape, piece, warps);
                 let mut elements = HashMap::new();
                 for row in 0..shape[0] {
                     for column in 0..shape[1] {
@@ -673,8 +684,15 @@ impl Machine<'_> {
                     }
                 }
                 let key = (*channel, slot, *tile);
-                self.fill(key).elements = None;
-                self.begun.push((key, elements));
+                let epoch = self.epoch;
+                let slot = self.fill(key);
+                if at_once {
+                    slot.elements = Some(elements);
+                    slot.filled = epoch;
+                } else {
+                    slot.elements = None;
+                    self.begun.push((key, elements));
+                }
             }
             OpKind::CommitCopies => {
                 let group = std::mem::take(&mut self.begun);
@@ -912,6 +930,7 @@ impl Machine<'_> {
                     BinaryOp::Xor => x[0] ^ x[1],
                     BinaryOp::And => x[0] & x[1],
                     BinaryOp::Div => x[0].div_euclid(x[1]),
+                    BinaryOp::Rem => x[0].rem_euclid(x[1]),
                     _ => panic!("not made here: {kind:?}"),
                 }),
                 tile::OpKind::Compare(CompareOp::Lt) => {
@@ -1139,6 +1158,7 @@ impl Machine<'_> {
             OpKind::Atomic { .. } | OpKind::Arrive { .. } => panic!("not made here: {:?}", op.kind),
             OpKind::Dot { .. }
             | OpKind::CopyAsync { .. }
+            | OpKind::Copy { .. }
             | OpKind::CommitCopies
             | OpKind::WaitCopies { .. }
             | OpKind::WriteShared { .. }
@@ -1553,6 +1573,96 @@ fn products_of_what_is_computed_mean_the_same() {
                 for tail in [alone(elem), attention(elem), twice(elem)] {
                     if let Err(error) = chained(target, elem, warps, &tail) {
                         panic!("{target} {elem} {warps}: {error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Rows that tables name: of both operands of a product, with the numbers of one worked out in the loop, and of a store.
+fn gathered(target: &str, elem: &str, warps: u32, aligned: bool) -> Result<(), TestCaseError> {
+    let facts = match aligned {
+        true => {
+            "  fact aligned(a, 16)\n  fact aligned(b, 16)\n  fact aligned(c, 16)\n  fact k % 8 == 0\n"
+        }
+        false => "",
+    };
+    let text = format!(
+        r#"kernel "gathered"
+  dims t, k, r, p
+  param a: view<{elem}>[t, k]
+  param order: view<i32>[r]
+  param b: view<{elem}>[p, 8, 24]
+  param ids: view<i32>[r]
+  param c: out view<f32>[t, 24]
+{facts}  axis i in 1
+  warps {warps}
+{{
+  %0 = param a : view<{elem}>[?, ?]
+  %1 = param order : view<i32>[?]
+  %2 = param b : view<{elem}>[?, ?, ?]
+  %3 = param ids : view<i32>[?]
+  %4 = param c : out view<f32>[?, ?]
+  %5 = constant 0 : i64
+  %6 = constant 32 : i64
+  %7 = constant 13 : i32
+  %8 = constant -1 : i32
+  %9 = load %1[%5 +: 32] pad %8 : tile<i32>[32]
+  %10 = broadcast %7 : tile<i32>[32]
+  %11 = rem %9, %10 : tile<i32>[32]
+  %12 = constant 0.0 : f32
+  %13 = constant 0.0 : {elem}
+  %14 = broadcast %12 : tile<f32>[32, 24]
+  %15 = dim k : i64
+  %16 = for %5, %15, %6, %14 : tile<f32>[32, 24] {{ |%17: i64, %18: tile<f32>[32, 24]|
+    %19 = load %0[at %11 +: 32, %17 +: 32] pad %13 : tile<{elem}>[32, 32]
+    %20 = iota : tile<i32>[32]
+    %21 = cast %17 : i32
+    %22 = broadcast %21 : tile<i32>[32]
+    %23 = add %20, %22 : tile<i32>[32]
+    %24 = constant 8 : i32
+    %25 = broadcast %24 : tile<i32>[32]
+    %26 = div %23, %25 : tile<i32>[32]
+    %27 = rem %23, %25 : tile<i32>[32]
+    %28 = load %3[at %26 +: 32] pad %8 : tile<i32>[32]
+    %29 = rem %28, %25 : tile<i32>[32]
+    %30 = load %2[at %29 +: 32, with %27 +: 32, ..24] pad %13 : tile<{elem}>[32, 24]
+    %31 = dot %19, %30, %18 : tile<f32>[32, 24]
+    yield %31
+  }}
+  %40 = iota : tile<i32>[32]
+  %41 = constant 5 : i32
+  %42 = broadcast %41 : tile<i32>[32]
+  %43 = mul %40, %42 : tile<i32>[32]
+  %44 = constant 31 : i32
+  %45 = broadcast %44 : tile<i32>[32]
+  %46 = rem %43, %45 : tile<i32>[32]
+  %47 = add %40, %45 : tile<i32>[32]
+  %48 = constant 30 : i32
+  %49 = broadcast %48 : tile<i32>[32]
+  %50 = compare lt %49, %40 : tile<bool>[32]
+  %51 = select %50, %47, %46 : tile<i32>[32]
+  scatter %4[at %51 +: 32, ..24] = %16
+  return
+}}
+"#
+    );
+    let kernel = tile::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    if let Err(errors) = tile::verify(&kernel) {
+        panic!("{}\n{kernel}", errors[0]);
+    }
+    compare_kernel(&kernel, target, &[29, 80, 30, 6])
+}
+
+#[test]
+fn rows_that_tables_name_mean_the_same() {
+    for target in ["sm_75", "sm_90a"] {
+        for elem in ["f16", "bf16"] {
+            for warps in [1, 4] {
+                for aligned in [false, true] {
+                    if let Err(error) = gathered(target, elem, warps, aligned) {
+                        panic!("{target} {elem} {warps} {aligned}: {error}");
                     }
                 }
             }

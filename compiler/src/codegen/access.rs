@@ -516,6 +516,45 @@ impl Lower<'_> {
         self.unpack_memory(&words, elem, width)
     }
 
+    /// The register of a zero.
+    pub fn zero(&self, elem: DType) -> Val {
+        match register_type(elem) {
+            ty if ty.is_int() => Val::int(0, ty),
+            ty => Val::float(0.0, ty),
+        }
+    }
+
+    /// One access of `width` elements of memory that no one changes, which stays where it stands.
+    pub fn load_in_order(
+        &mut self,
+        pointer: Val,
+        offset: i64,
+        elem: DType,
+        width: u32,
+        when: When,
+        pad: Val,
+    ) -> Vec<Val> {
+        if when == When::Never {
+            return vec![pad; width as usize];
+        }
+        let shape = words(width * elem.bits() / 8);
+        let mut args = vec![pointer];
+        if let When::If(condition) = when {
+            args.push(condition);
+            args.extend(vec![Val::i32(0); shape.count]);
+        }
+        let predicated = matches!(when, When::If(_));
+        let template = ptx_table::load(shape, offset, predicated, true, Cache::Normal);
+        let words = self.b.asm(
+            &template.text,
+            &(template.constraints + ",~{memory}"),
+            &vec![I32; shape.count],
+            &args,
+            Effect::Memory,
+        );
+        self.unpack(&words, elem, width)
+    }
+
     /// One packed element.
     fn load_bits(
         &mut self,

@@ -10,7 +10,7 @@ use tesserine_set::DType;
 
 use super::{
     access::When,
-    builder::{Effect, F32, F64, I1, I32, I64, Ty, Val},
+    builder::{Effect, I1, I32, I64, Ty, Val},
     lower::{Lower, register_type},
     ptx_table::{self, words},
 };
@@ -104,13 +104,6 @@ impl Lower<'_> {
         let words = self.load_shared(pointer, bytes);
         self.note_shared_read(start, bytes);
         Ok(words)
-    }
-
-    fn zero(&self, elem: DType) -> Val {
-        match register_type(elem) {
-            ty if ty == F32 || ty == F64 => Val::float(0.0, ty),
-            ty => Val::int(0, ty),
-        }
     }
 
     /// What was at the pointer; 0 where `condition` does not hold, and then nothing happens.

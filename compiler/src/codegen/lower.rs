@@ -639,6 +639,12 @@ impl<'a> Lower<'a> {
                 indices,
                 width,
             } => self.copy_async(op, *channel, *tile, indices, *width),
+            OpKind::Copy {
+                channel,
+                tile,
+                indices,
+                width,
+            } => self.copy(op, *channel, *tile, indices, *width),
             OpKind::CommitCopies => self.commit_copies(),
             OpKind::WaitCopies { pending } => self.wait_copies(*pending),
             OpKind::WriteShared { channel, tile } => self.write_shared(op, *channel, *tile),

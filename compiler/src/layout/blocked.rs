@@ -1,6 +1,8 @@
 //! Blocked layouts: vectors in registers, lanes and warps side by side, the rest repeated.
 
-use super::Layout;
+use tesserine_set::DType;
+
+use super::{Layout, swizzle::CHUNK};
 
 /// A layout of `shape` in which each thread holds `vec` neighbours along `order[0]`, lanes then warps fill the
 /// dimensions in `order` (the fastest first), and registers repeat the block over what is left. `vec` and `warps` are
@@ -13,6 +15,12 @@ pub fn blocked(shape: &[u32], order: &[usize], vec: u32, warps: u32) -> Layout {
 /// pieces of a row.
 pub fn copy_layout(shape: [u32; 2], width: u32, warps: u32) -> Layout {
     blocked(&shape, &[1, 0], width, warps)
+}
+
+/// How many neighbours a thread writes to shared memory at once of a tile of `shape` that it copies through registers.
+pub fn copy_piece(shape: [u32; 2], elem: DType) -> u32 {
+    let most = CHUNK * 8 / elem.bits().max(8);
+    most.min(1 << shape[1].trailing_zeros())
 }
 
 /// As [`blocked`], with an order of their own for the warps.

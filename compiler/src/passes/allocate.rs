@@ -132,6 +132,7 @@ impl Uses {
                     at,
                 }),
                 OpKind::CopyAsync { channel, .. }
+                | OpKind::Copy { channel, .. }
                 | OpKind::WriteShared { channel, .. }
                 | OpKind::ReadShared { channel, .. } => {
                     let life = &mut self.channels[channel];

@@ -28,7 +28,7 @@ use crate::{
         tile,
     },
     layout::{
-        Layout, blocked_by, convert_sources, copy_layout,
+        Layout, blocked_by, convert_sources, copy_layout, copy_piece,
         fragments::{self, Side, is_mma_result},
         ordered, result_layout,
         scratch::{ConvertBuffer, ReduceBuffer, through_bytes},
@@ -460,9 +460,14 @@ impl<'a> Planner<'a> {
                 tile,
                 indices,
                 width,
+            }
+            | OpKind::Copy {
+                channel,
+                tile,
+                indices,
+                width,
             } => {
-                let shape = self.channels[*channel].tiles[*tile as usize].shape;
-                let layout = copy_layout(shape, *width, self.warps);
+                let layout = self.copied(*channel, *tile, *width, &op.kind);
                 let wishes: Vec<(usize, Layout)> = index_tiles(indices)
                     .into_iter()
                     .filter_map(|(i, dim)| {
@@ -767,9 +772,14 @@ impl<'a> Planner<'a> {
                     tile,
                     indices,
                     width,
+                }
+                | OpKind::Copy {
+                    channel,
+                    tile,
+                    indices,
+                    width,
                 } => {
-                    let shape = self.channels[*channel].tiles[*tile as usize].shape;
-                    let layout = copy_layout(shape, *width, self.warps);
+                    let layout = self.copied(*channel, *tile, *width, &op.kind);
                     for (i, dim) in index_tiles(indices) {
                         want(i, Arc::new(layout.projected(dim)));
                     }
@@ -944,6 +954,16 @@ impl<'a> Planner<'a> {
         } else {
             Ok(plan)
         }
+    }
+
+    /// How threads divide a tile that is copied to a channel.
+    fn copied(&self, channel: ChannelId, tile: u32, width: u32, kind: &OpKind) -> Layout {
+        let tile = &self.channels[channel].tiles[tile as usize];
+        let width = match kind {
+            OpKind::Copy { .. } => copy_piece(tile.shape, tile.elem).max(width),
+            _ => width,
+        };
+        copy_layout(tile.shape, width, self.warps)
     }
 
     /// A layout without any wish.

@@ -196,6 +196,7 @@ impl Walk<'_> {
             }
             // What threads do with slots of one channel, `pipeline` has ordered.
             OpKind::CopyAsync { channel, .. }
+            | OpKind::Copy { channel, .. }
             | OpKind::WriteShared { channel, .. }
             | OpKind::ReadShared { channel, .. } => {
                 let bytes = (self.buffers)(self.channels[*channel].buffer);

@@ -49,7 +49,10 @@ use crate::{
         },
         tile::{self, BinaryOp, CompareOp, Constant, Index},
     },
-    layout::{fragments, swizzle::SharedLayout},
+    layout::{
+        fragments::{self, Side},
+        swizzle::SharedLayout,
+    },
     span::Span,
     target::{Feature, Target},
 };
@@ -62,6 +65,9 @@ const SCRATCH: u32 = 4 << 10;
 
 /// Words a thread from which on results of products and operands that stay the same do not all go into registers.
 const MANY_WORDS: u32 = 170;
+
+/// Words a thread that may wait in registers for a slot.
+const MANY_WAITING: u32 = 48;
 
 /// Words a thread of results of products from which on their operands are read when they are needed.
 const CROWDED_WORDS: u32 = 160;
@@ -108,6 +114,8 @@ struct Plan {
     kept: BTreeMap<ValueId, Kept>,
     /// The results of products leave no registers to read operands ahead into.
     crowded: bool,
+    /// Slots filled from registers are filled a few words at a time.
+    direct: bool,
     /// Operations of the loop's region that are no longer there.
     dropped: HashSet<OpId>,
 }
@@ -235,8 +243,8 @@ impl<'a> Planner<'a> {
                 .bytes()
                 .next_multiple_of(SharedLayout::ALIGN);
         }
-        let results = products.keys().map(|&id| self.body.ops[id].results[0]);
-        let crowded = results.map(|r| self.words(r)).sum::<u32>() > CROWDED_WORDS;
+        let results: u32 = products.keys().map(|&id| self.words(id, None)).sum();
+        let crowded = results > CROWDED_WORDS;
         let kept = self.kept(region, &graph, &mut products);
         let beside: u32 = kept
             .values()
@@ -252,12 +260,25 @@ impl<'a> Planner<'a> {
         if fits == 0 && stages.is_none() {
             return None;
         }
+        let mut direct = false;
         let (fill, depth) = if copied {
             let depth = stages.unwrap_or_else(|| MOST_STAGES.min(fits));
             (Fill::CpAsync, depth.max(1))
         } else {
+            // What is loaded ahead lies in registers meanwhile, each narrow access in one of its own.
+            let waiting: u32 = loads
+                .iter()
+                .map(|l| {
+                    let elements = l.tile.shape[0] * l.tile.shape[1];
+                    let word = l.width.min((32 / l.tile.elem.bits()).max(1));
+                    elements / word * l.tile.elem.bits().div_ceil(32)
+                })
+                .sum();
+            let many = waiting / (Target::WARP * self.warps) > MANY_WAITING;
+            direct = many && loads.iter().all(|l| self.pads_with_zero(l.op));
+            let most = if many { 1 } else { 2 };
             let depth = stages.unwrap_or_else(|| 2.min(fits));
-            (Fill::Registers, depth.clamp(1, 2))
+            (Fill::Registers, depth.clamp(1, most))
         };
         // What served only the loads that are gone.
         for &id in self.body.regions[region].ops.iter().rev() {
@@ -280,15 +301,29 @@ impl<'a> Planner<'a> {
             products,
             kept,
             crowded,
+            direct,
             dropped,
         })
     }
 
-    /// Words of a thread that the tile takes if no thread holds what another one does.
-    fn words(&self, value: ValueId) -> u32 {
-        let ty = &self.body.ty(value).ty;
-        let elements: u32 = ty.shape().iter().product();
-        elements * ty.elem().bits().max(16) / 32 / (Target::WARP * self.warps)
+    /// Words of a thread that the result of the product `id` takes, or an operand.
+    fn words(&self, id: OpId, side: Option<Side>) -> u32 {
+        let op = &self.body.ops[id];
+        let OpKind::Dot { strategy } = op.kind else {
+            return 0;
+        };
+        let ty = |v: ValueId| &self.body.ty(v).ty;
+        let shape = ty(op.results[0]).shape();
+        let result = fragments::result(strategy, [shape[0], shape[1]], self.warps, true);
+        let (layout, value) = match side {
+            None => (result, op.results[0]),
+            Some(side) => {
+                let k = ty(op.operands[0]).shape()[1];
+                let value = op.operands[side as usize];
+                (fragments::operand(strategy, &result, side, k), value)
+            }
+        };
+        layout.registers() * ty(value).elem().bits().max(16) / 32
     }
 
     /// The operands of `products` in `region` that come from no copies and had better lie in shared memory; they become
@@ -300,10 +335,7 @@ impl<'a> Planner<'a> {
         products: &mut HashMap<OpId, [Option<Source>; 2]>,
     ) -> BTreeMap<ValueId, Kept> {
         let mut kept: BTreeMap<ValueId, Kept> = BTreeMap::new();
-        let results: u32 = products
-            .keys()
-            .map(|&id| self.words(self.body.ops[id].results[0]))
-            .sum();
+        let results: u32 = products.keys().map(|&id| self.words(id, None)).sum();
         for &id in &self.body.regions[region].ops {
             let Some(sources) = products.get_mut(&id) else {
                 continue;
@@ -328,7 +360,8 @@ impl<'a> Planner<'a> {
                 };
                 let serves = match strategy {
                     Strategy::MmaSync(_) => {
-                        !inside && results + self.words(value) > MANY_WORDS && self.words(value) > 8
+                        let own = self.words(id, Some([Side::Left, Side::Right][side]));
+                        !inside && results + own > MANY_WORDS && own > 8
                     }
                     Strategy::Fma => true,
                 };
@@ -845,8 +878,7 @@ impl Rewrite<'_> {
                 let live = self.scalar(into, less, vec![index, hi], DType::Bool);
                 self.copies(&fill(index), argument, into, slot, live, span);
             } else {
-                let tiles = self.loads(&fill(index), argument, into);
-                self.writes(&fill(index), into, &tiles, slot);
+                self.filled(&fill(index), argument, into, slot, span);
             }
         }
 
@@ -895,8 +927,7 @@ impl Rewrite<'_> {
                 self.copies(&fill(index), argument, inner, zero, live, span);
                 self.effect(inner, OpKind::WaitCopies { pending: 0 }, Vec::new(), span);
             } else {
-                let tiles = self.loads(&fill(index), argument, inner);
-                self.writes(&fill(index), inner, &tiles, zero);
+                self.filled(&fill(index), argument, inner, zero, span);
             }
             self.effect(inner, OpKind::Barrier, Vec::new(), span);
         } else {
@@ -930,7 +961,7 @@ impl Rewrite<'_> {
                         this.copies(&fill(ahead), argument, inner, filled, live, span);
                         Vec::new()
                     }
-                    Begin::Loads => this.loads(&fill(ahead), argument, inner),
+                    Begin::Loads => this.loaded(&fill(ahead), argument, inner),
                     Begin::Nothing => Vec::new(),
                 };
                 let finish = |this: &mut Self, tiles: Vec<ValueId>| {
@@ -996,23 +1027,23 @@ impl Rewrite<'_> {
         }
     }
 
-    /// The operands of the load `load` but its pad, for iteration `at.index`.
+    /// The operands of the load `load`, for iteration `at.index`; maps what they are worked out by, which is not `done` yet.
     fn place(
         &mut self,
         at: &Loop<'_>,
         load: &Load,
         argument: ValueId,
         into: RegionId,
+        done: &mut HashSet<OpId>,
     ) -> Vec<ValueId> {
-        let saved = self.map.clone();
         self.map.insert(argument, at.index);
         for &id in &load.address {
-            self.copy(id, into, Vec::new());
+            if done.insert(id) {
+                self.copy(id, into, Vec::new());
+            }
         }
         let operands = &self.from.ops[load.op].operands;
-        let operands = operands.iter().map(|v| self.map[v]).collect();
-        self.map = saved;
-        operands
+        operands.iter().map(|v| self.map[v]).collect()
     }
 
     /// Begins the copies of an iteration.
@@ -1025,45 +1056,103 @@ impl Rewrite<'_> {
         live: ValueId,
         span: Span,
     ) {
+        let saved = self.map.clone();
+        let mut done = HashSet::new();
         for (i, load) in at.plan.loads.iter().enumerate() {
-            let mut operands = self.place(at, load, argument, into);
+            let mut operands = self.place(at, load, argument, into, &mut done);
             operands.pop();
             operands.extend([slot, live]);
             let op = &self.from.ops[load.op];
-            let kind = OpKind::CopyAsync {
-                channel: at.channel,
-                tile: i as u32,
-                indices: indices(&op.kind),
-                width: load.width,
+            let (channel, tile) = (at.channel, i as u32);
+            let (indices, width) = (indices(&op.kind), load.width);
+            let kind = match at.plan.fill {
+                Fill::CpAsync => OpKind::CopyAsync {
+                    channel,
+                    tile,
+                    indices,
+                    width,
+                },
+                Fill::Registers => OpKind::Copy {
+                    channel,
+                    tile,
+                    indices,
+                    width,
+                },
             };
             self.effect(into, kind, operands, op.span);
         }
-        self.effect(into, OpKind::CommitCopies, Vec::new(), span);
+        self.map = saved;
+        if at.plan.fill == Fill::CpAsync {
+            self.effect(into, OpKind::CommitCopies, Vec::new(), span);
+        }
     }
 
-    /// Loads the tiles of an iteration into registers.
-    fn loads(&mut self, at: &Loop<'_>, argument: ValueId, into: RegionId) -> Vec<ValueId> {
-        at.plan
-            .loads
-            .iter()
-            .map(|load| {
-                let operands = self.place(at, load, argument, into);
-                let op = &self.from.ops[load.op];
-                let ty = self.from.ty(op.results[0]).ty.clone();
-                self.value(into, op.kind.clone(), operands, ty, op.span)
-            })
-            .collect()
+    /// Loads the tiles of an iteration into registers, one after another, and gives each to `then`.
+    fn loads(
+        &mut self,
+        at: &Loop<'_>,
+        argument: ValueId,
+        into: RegionId,
+        mut then: impl FnMut(&mut Self, usize, ValueId),
+    ) {
+        let saved = self.map.clone();
+        let mut done = HashSet::new();
+        for (i, load) in at.plan.loads.iter().enumerate() {
+            let operands = self.place(at, load, argument, into, &mut done);
+            let op = &self.from.ops[load.op];
+            let ty = self.from.ty(op.results[0]).ty.clone();
+            let tile = self.value(into, op.kind.clone(), operands, ty, op.span);
+            then(self, i, tile);
+        }
+        self.map = saved;
+    }
+
+    /// Fills a slot with the tiles of an iteration, one after another.
+    fn filled(
+        &mut self,
+        at: &Loop<'_>,
+        argument: ValueId,
+        into: RegionId,
+        slot: ValueId,
+        span: Span,
+    ) {
+        if !at.plan.direct {
+            self.loads(at, argument, into, |this, i, tile| {
+                this.write_tile(at, into, i, tile, slot);
+            });
+            return;
+        }
+        let yes = tile::OpKind::Constant(Constant::Bool(true));
+        let live = self.scalar(into, yes, Vec::new(), DType::Bool);
+        self.copies(at, argument, into, slot, live, span);
+    }
+
+    fn loaded(&mut self, at: &Loop<'_>, argument: ValueId, into: RegionId) -> Vec<ValueId> {
+        let mut tiles = Vec::new();
+        self.loads(at, argument, into, |_, _, tile| tiles.push(tile));
+        tiles
     }
 
     fn writes(&mut self, at: &Loop<'_>, into: RegionId, tiles: &[ValueId], slot: ValueId) {
-        for (i, (&value, load)) in tiles.iter().zip(&at.plan.loads).enumerate() {
-            let kind = OpKind::WriteShared {
-                channel: at.channel,
-                tile: i as u32,
-            };
-            let span = self.from.ops[load.op].span;
-            self.effect(into, kind, vec![value, slot], span);
+        for (i, &tile) in tiles.iter().enumerate() {
+            self.write_tile(at, into, i, tile, slot);
         }
+    }
+
+    fn write_tile(
+        &mut self,
+        at: &Loop<'_>,
+        into: RegionId,
+        i: usize,
+        tile: ValueId,
+        slot: ValueId,
+    ) {
+        let kind = OpKind::WriteShared {
+            channel: at.channel,
+            tile: i as u32,
+        };
+        let span = self.from.ops[at.plan.loads[i].op].span;
+        self.effect(into, kind, vec![tile, slot], span);
     }
 
     /// Whether the loop has one product, cut into steps that are read ahead.

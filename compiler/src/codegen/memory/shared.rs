@@ -18,9 +18,10 @@ use crate::{
     ir::{
         Op, ValueId,
         role::{ChannelId, OpKind, SharedTile},
+        tile::Index,
     },
-    layout::{Layout, scratch::shared_element, swizzle::CHUNK},
-    target::legality::Instruction,
+    layout::{Layout, copy_layout, copy_piece, scratch::shared_element, swizzle::CHUNK},
+    target::{Target, legality::Instruction},
 };
 
 /// Where one thread's elements of a tile lie in a slot.
@@ -137,6 +138,51 @@ impl<'a> Lower<'a> {
             let pointer = self.b.offset(pointer, Val::i64(constant as i64));
             let words = self.pack(&regs[first as usize..(first + width) as usize], elem);
             self.store_shared(pointer, &words, width * plan.element, condition);
+            seen.push(at);
+        }
+        Ok(())
+    }
+
+    /// Copies a slice of a view through registers, a piece of a row at a time, so that few wait for their loads.
+    pub fn copy(
+        &mut self,
+        op: &Op<OpKind>,
+        channel: ChannelId,
+        tile: u32,
+        indices: &[Index],
+        width: u32,
+    ) -> Result<(), Diagnostic> {
+        let [view, starts @ .., slot, live] = &op.operands[..] else {
+            unreachable!("the verifier counted the operands")
+        };
+        let filled = &self.kernel.channels[channel].tiles[tile as usize];
+        let (shape, elem) = (filled.shape, filled.elem);
+        let piece = copy_piece(shape, elem).max(width);
+        let layout = copy_layout(shape, piece, self.threads / Target::WARP);
+        let live = self.scalar(*live);
+        let mut plan = self.plan(*view, indices, starts, Some(&layout), live)?;
+        let mut shared = self.shared_plan(channel, tile, *slot, &layout);
+        let owner = self.owner(Some(&layout));
+        let pad = self.zero(elem);
+        let mut seen = Vec::new();
+        for first in (0..layout.registers()).step_by(piece as usize) {
+            let at = layout.coordinate(first, 0, 0);
+            if !layout.contains(&at) || seen.contains(&at) {
+                continue;
+            }
+            let mut regs = Vec::with_capacity(piece as usize);
+            for part in (first..first + piece).step_by(width as usize) {
+                let at = layout.coordinate(part, 0, 0);
+                let when = self.when(&mut plan, &at);
+                let (pointer, offset) = self.address(&mut plan, &at);
+                regs.extend(self.load_in_order(pointer, offset, elem, width, when, pad));
+            }
+            let inside = self.thread_inside(&layout, &at);
+            let condition = self.b.and(inside, owner);
+            let (pointer, constant) = self.shared_place(&mut shared, [at[0], at[1]]);
+            let pointer = self.b.offset(pointer, Val::i64(i64::from(constant)));
+            let words = self.pack(&regs, elem);
+            self.store_shared(pointer, &words, piece * shared.element, condition);
             seen.push(at);
         }
         Ok(())

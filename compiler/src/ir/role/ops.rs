@@ -65,6 +65,14 @@ pub enum OpKind {
         indices: Vec<tile::Index>,
         width: u32,
     },
+    /// As `copy_async`, through registers: it has copied when it ends. Others see it after the next `barrier`. `width`
+    /// neighbouring elements are loaded at once, of any size up to 16 bytes.
+    Copy {
+        channel: ChannelId,
+        tile: u32,
+        indices: Vec<tile::Index>,
+        width: u32,
+    },
     /// What each thread has begun to copy since the last of these is one group.
     CommitCopies,
     /// Each thread waits until at most `pending` of its newest groups are on their way. Others see what it copied after

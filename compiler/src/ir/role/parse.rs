@@ -221,17 +221,26 @@ pub(super) fn parse_op(p: &mut Parser<'_>) -> Result<(OpKind, Vec<ValueId>), Par
             let strategy = parse_strategy(p)?;
             Ok((OpKind::Dot { strategy }, p.operands()?))
         }
-        "copy_async" => {
+        "copy" | "copy_async" => {
             let (channel, tile) = parse_channel_tile(p)?;
             let (mut operands, indices) = parse_access_path(p)?;
             p.expect_word("slot")?;
             operands.extend(p.operands()?);
             let width = parse_width(p)?;
-            let kind = OpKind::CopyAsync {
-                channel,
-                tile,
-                indices,
-                width,
+            let kind = if word == "copy" {
+                OpKind::Copy {
+                    channel,
+                    tile,
+                    indices,
+                    width,
+                }
+            } else {
+                OpKind::CopyAsync {
+                    channel,
+                    tile,
+                    indices,
+                    width,
+                }
             };
             Ok((kind, operands))
         }

@@ -113,8 +113,18 @@ impl Dialect for OpKind {
                 tile,
                 indices,
                 width: w,
+            }
+            | OpKind::Copy {
+                channel,
+                tile,
+                indices,
+                width: w,
             } => {
-                write!(out, "copy_async {channel} tile {tile}");
+                let word = match op.kind {
+                    OpKind::Copy { .. } => "copy",
+                    _ => "copy_async",
+                };
+                write!(out, "{word} {channel} tile {tile}");
                 let used = access_path(out, operands, indices);
                 access_rest(out, "slot", operands.get(used..), Cache::Normal);
                 width(out, *w);

@@ -137,6 +137,7 @@ impl Verifiable for OpKind {
             OpKind::Through { op, .. } => op.clone(),
             OpKind::Convert { .. }
             | OpKind::CopyAsync { .. }
+            | OpKind::Copy { .. }
             | OpKind::CommitCopies
             | OpKind::WaitCopies { .. }
             | OpKind::WriteShared { .. }
@@ -328,11 +329,21 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
             tile,
             indices,
             width,
+        }
+        | OpKind::Copy {
+            channel,
+            tile,
+            indices,
+            width,
         } => {
             let (channel, tile) = of_channel(kernel, *channel, *tile)?;
+            let own = match op.kind {
+                OpKind::Copy { .. } => Fill::Registers,
+                _ => Fill::CpAsync,
+            };
             ensure!(
-                channel.fill == Fill::CpAsync,
-                "this channel is not filled by asynchronous copies"
+                channel.fill == own,
+                "this channel is not filled by such copies"
             );
             let starts: usize = indices.iter().map(|i| i.operands()).sum();
             ensure!(
@@ -354,7 +365,7 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
             );
             ensure!(
                 width.is_power_of_two()
-                    && matches!(bytes, 4 | 8 | 16)
+                    && (matches!(bytes, 4 | 8 | 16) || own == Fill::Registers && bytes <= 16)
                     && tile.shape[1].is_multiple_of(*width),
                 "a copy of {bytes} bytes at once"
             );
