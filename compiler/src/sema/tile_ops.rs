@@ -14,7 +14,7 @@ use crate::{
     diagnostics::{Diagnostic, codes},
     ir::{
         ValueId,
-        tile::{OpKind, BinaryOp, ClusterOp, CompareOp, Constant, ScanOp, Type, product_types},
+        tile::{BinaryOp, ClusterOp, CompareOp, Constant, OpKind, ScanOp, Type, product_types},
     },
     span::Span,
     syntax::ast,
