@@ -814,7 +814,6 @@ proptest! {
                     | FaultKind::Race { .. }
                     | FaultKind::Twice { .. }
                     | FaultKind::Misfit { .. }
-                    | FaultKind::NotYet(_)
                     | FaultKind::Absent { .. },
                 ..
             })

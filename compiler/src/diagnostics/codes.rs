@@ -108,6 +108,7 @@ codes! {
     E0805: "two blocks use one element, and one stores to it",
     E0806: "a launch that does not fit its kernel",
     E0807: "an element that one access stores to twice",
+    E0808: "a counter at which more or fewer blocks arrive than it says",
     E0810: "an expectation that does not hold",
     E0811: "an expected error that did not come",
     E0812: "a device that does not agree with the interpreter",

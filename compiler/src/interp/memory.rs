@@ -3,9 +3,11 @@
 //! Invariants: every element that shape and strides reach lies in the data; an access outside the view reads the pad
 //! and stores nothing, whatever the indices are; of an output every element knows which block stored it.
 
+use std::collections::HashMap;
+
 use tesserine_set::{Access, DType};
 
-use super::{floats, value::Data, window::Window};
+use super::{floats, order::By, value::Data, window::Window};
 
 /// An n-d array in memory, with what has been stored to it.
 #[derive(Clone, Debug, PartialEq)]
@@ -212,7 +214,14 @@ impl Tensor {
         }
     }
 
-    fn read(&self, dtype: DType, at: usize, stride: usize, count: usize, out: &mut Row<'_>) {
+    pub(super) fn read(
+        &self,
+        dtype: DType,
+        at: usize,
+        stride: usize,
+        count: usize,
+        out: &mut Row<'_>,
+    ) {
         let places = (0..count).map(|i| at + i * stride);
         match out {
             Row::Float(out) => match dtype {
@@ -236,7 +245,7 @@ impl Tensor {
         }
     }
 
-    fn write(
+    pub(super) fn write(
         &mut self,
         dtype: DType,
         (at, stride): (usize, usize),
@@ -286,7 +295,7 @@ fn contiguous(dtype: DType, shape: &[usize]) -> Result<Vec<usize>, TensorError> 
 }
 
 /// Part of a row of elements that is being read.
-enum Row<'a> {
+pub(super) enum Row<'a> {
     Float(&'a mut [f64]),
     Int(&'a mut [i64]),
     Bool(&'a mut [bool]),
@@ -301,15 +310,23 @@ pub(super) struct Conflict {
     pub twice: bool,
 }
 
-/// A tensor while a kernel runs, with who touched each element: 0 for nobody, else the block's number + 1.
+/// A tensor while a kernel runs, with the stamp of who touched each element; 0 for nobody.
 pub(super) struct Memory {
     pub tensor: Tensor,
-    writers: Vec<u32>,
-    /// [`MANY`] for several blocks. Only for views that are both read and stored to.
-    readers: Vec<u32>,
+    pub(super) writers: Vec<u32>,
+    /// [`MANY`] for several blocks that know nothing of each other. Only for views that are both read and stored to.
+    pub(super) readers: Vec<u32>,
+    /// Who combined into an element by atomic operations.
+    pub(super) combined: HashMap<usize, Vec<u32>>,
 }
 
-const MANY: u32 = u32::MAX;
+/// Whether some block combined into an element that `by` does not know of.
+fn unseen(combined: &HashMap<usize, Vec<u32>>, element: usize, by: By<'_>) -> bool {
+    let known = |stamps: &Vec<u32>| stamps.iter().all(|&s| by.sees(s));
+    !combined.is_empty() && combined.get(&element).is_some_and(|s| !known(s))
+}
+
+pub(super) const MANY: u32 = u32::MAX;
 
 impl Memory {
     pub fn new(tensor: Tensor, access: Access) -> Memory {
@@ -317,15 +334,21 @@ impl Memory {
         Memory {
             writers: tracked(access != Access::Read),
             readers: tracked(access == Access::ReadWrite),
+            combined: HashMap::new(),
             tensor,
         }
     }
 
     /// Reads a slice. `pad`: the one element that everything outside reads as.
-    pub fn load(&mut self, window: &Window, pad: &Data, block: u32) -> Result<Data, Conflict> {
+    pub fn load(&mut self, window: &Window, pad: &Data, by: By<'_>) -> Result<Data, Conflict> {
         let mut data = pad.splat(window.elements());
         let mut conflict = None;
-        let (tensor, writers, readers) = (&self.tensor, &self.writers, &mut self.readers);
+        let Memory {
+            tensor,
+            writers,
+            readers,
+            combined,
+        } = self;
         window.runs(|run| {
             let range = run.tile..run.tile + run.count;
             let mut row = match &mut data {
@@ -338,25 +361,21 @@ impl Memory {
                 return;
             }
             window.elements_of(run, |element| {
-                if writers[element] != 0 && writers[element] != block + 1 {
+                if !by.sees(writers[element]) || unseen(combined, element, by) {
                     conflict.get_or_insert(Conflict {
                         element,
                         twice: false,
                     });
                 }
                 let reader = &mut readers[element];
-                *reader = match *reader {
-                    0 => block + 1,
-                    other if other == block + 1 => other,
-                    _ => MANY,
-                };
+                *reader = if by.sees(*reader) { by.stamp } else { MANY };
             });
         });
         conflict.map_or(Ok(data), Err)
     }
 
     /// Writes a slice.
-    pub fn store(&mut self, window: &Window, values: &Data, block: u32) -> Result<(), Conflict> {
+    pub fn store(&mut self, window: &Window, values: &Data, by: By<'_>) -> Result<(), Conflict> {
         let mut conflict = window.twice().map(|element| Conflict {
             element,
             twice: true,
@@ -365,6 +384,7 @@ impl Memory {
             tensor,
             writers,
             readers,
+            combined,
         } = self;
         window.runs(|run| {
             tensor.write(
@@ -375,14 +395,14 @@ impl Memory {
                 run.count,
             );
             window.elements_of(run, |element| {
-                let other = |user: u32| user != 0 && user != block + 1;
-                if other(writers[element]) || readers.get(element).is_some_and(|&r| other(r)) {
+                let read = readers.get(element).is_some_and(|&r| !by.sees(r));
+                if !by.sees(writers[element]) || read || unseen(combined, element, by) {
                     conflict.get_or_insert(Conflict {
                         element,
                         twice: false,
                     });
                 }
-                writers[element] = block + 1;
+                writers[element] = by.stamp;
             });
         });
         conflict.map_or(Ok(()), Err)

@@ -7,12 +7,14 @@
 //! Invariants: blocks run one after another in row-major order of the grid, so that a run is deterministic; no argument,
 //! however wrong, makes it panic, if the kernel passes the verifier; tensors come back to the caller in every case.
 
+mod atomics;
 mod cluster;
 mod elementwise;
 pub mod floats;
 mod immediate;
 mod memory;
 mod op;
+mod order;
 mod tile;
 mod tiles;
 mod value;
@@ -32,10 +34,11 @@ pub use value::Data;
 
 use crate::{
     diagnostics::{Code, Diagnostic, codes},
-    ir::tile::{Instance, Kernel},
+    ir::tile::{Instance, Kernel, OpKind},
     span::Span,
 };
 use memory::Memory;
+use order::Order;
 use tile::Machine;
 
 /// What is passed for one parameter.
@@ -195,9 +198,15 @@ pub enum FaultKind {
     Misfit { param: String },
     #[error("two blocks use element {index:?} of `{param}`, and at least one stores to it")]
     Race { param: String, index: Vec<usize> },
-    /// What the interpreter does not know.
-    #[error("{0} is not there yet")]
-    NotYet(&'static str),
+    #[error(
+        "{} blocks arrive at element {index:?} of `{param}` than the count that they name",
+        if *.more { "more" } else { "fewer" }
+    )]
+    Count {
+        param: String,
+        index: Vec<usize>,
+        more: bool,
+    },
     #[error("`{param}` was not given, and is used")]
     Absent { param: String },
     #[error("it runs too long: {0} operations")]
@@ -217,8 +226,9 @@ enum Fault {
     Step(i64),
     Race(usize, usize),
     Twice(usize, usize),
+    /// Parameter, element, and whether there are too many arrivals.
+    Count(usize, usize, bool),
     Misfit(usize),
-    NotYet(&'static str),
     Absent(usize),
     Steps,
     Elements(u64),
@@ -263,7 +273,7 @@ impl InterpError {
                     FaultKind::DivisionByZero | FaultKind::Step(_) => codes::E0802,
                     FaultKind::Apart => codes::E0410,
                     FaultKind::Race { .. } => codes::E0805,
-                    FaultKind::NotYet(_) => codes::E0010,
+                    FaultKind::Count { .. } => codes::E0808,
                     FaultKind::Twice { .. } => codes::E0807,
                     FaultKind::Absent { .. } | FaultKind::Misfit { .. } => codes::E0806,
                     FaultKind::Steps(_) | FaultKind::Elements(_) | FaultKind::Memory(_) => {
@@ -473,6 +483,8 @@ fn run_listed(
     }
 
     let mut machine = Machine::new(kernel, &dims, memories, scalars, limits);
+    let arrives = |op: &crate::ir::Op<OpKind>| matches!(op.kind, OpKind::Arrive { .. });
+    machine.order = Order::new(blocks, kernel.body.ops.values().any(arrives));
     let mut stop = None;
     if blocks > 0 {
         // Clusters in row-major order of their places in the grid, the blocks of one together.
@@ -488,6 +500,11 @@ fn run_listed(
                 break;
             }
         }
+    }
+    if stop.is_none()
+        && let Some(((param, element), span)) = machine.order.unfinished()
+    {
+        stop = Some((Fault::Count(param, element, false), span));
     }
     let at = std::mem::take(&mut machine.indices);
 
@@ -507,7 +524,6 @@ fn run_listed(
                 _ => Vec::new(),
             };
             let kind = match fault {
-                Fault::NotYet(what) => FaultKind::NotYet(what),
                 Fault::DivisionByZero => FaultKind::DivisionByZero,
                 Fault::Apart => FaultKind::Apart,
                 Fault::Assert(message) => FaultKind::Assertion(message),
@@ -519,6 +535,11 @@ fn run_listed(
                 Fault::Twice(p, element) => FaultKind::Twice {
                     param: name(p),
                     index: index(p, element),
+                },
+                Fault::Count(p, element, more) => FaultKind::Count {
+                    param: name(p),
+                    index: index(p, element),
+                    more,
                 },
                 Fault::Misfit(p) => FaultKind::Misfit { param: name(p) },
                 Fault::Absent(p) => FaultKind::Absent { param: name(p) },

@@ -11,6 +11,7 @@ use super::{
     elementwise,
     floats::wrap,
     memory::Memory,
+    order::Order,
     tiles,
     value::{Data, Value, row_major},
     window::{Start, Window},
@@ -39,6 +40,8 @@ pub(super) struct Machine<'k> {
     pub residents: Vec<Resident>,
     /// Operations that the blocks of a cluster run together.
     pub exchanges: EntitySet<OpId>,
+    /// What happens before what between the blocks.
+    pub order: Order,
     limits: Limits,
     /// Of `limits`, what has been used.
     steps: u64,
@@ -74,6 +77,7 @@ impl<'k> Machine<'k> {
             values: SecondaryMap::with_capacity(body.values.len()),
             indices: Vec::new(),
             block: 0,
+            order: Order::default(),
             residents: Vec::new(),
             exchanges: exchanges(body),
             limits,
@@ -376,9 +380,11 @@ impl<'k> Machine<'k> {
                 );
                 return Ok(());
             }
-            OpKind::Atomic { .. } | OpKind::Arrive { .. } => {
-                return Err(Fault::NotYet("this operation").into());
-            }
+            OpKind::Atomic {
+                op: atomic,
+                indices,
+            } => self.atomic(*atomic, operands, indices)?,
+            OpKind::Arrive { indices } => self.arrive(operands, indices, op.span)?,
             OpKind::ViewBitcast => {
                 self.pass(&operands[..1], &op.results);
                 return Ok(());
@@ -386,19 +392,19 @@ impl<'k> Machine<'k> {
             OpKind::Load { indices, .. } => {
                 let (param, window) = self.window(operands, indices, 1)?;
                 let pad = self.data(operands[operands.len() - 1]).clone();
-                let block = self.block;
+                let by = self.order.by(self.block);
                 let memory = self.memories[param].as_mut().ok_or(Fault::Absent(param))?;
                 memory
-                    .load(&window, &pad, block)
+                    .load(&window, &pad, by)
                     .map_err(|c| Fault::of_conflict(param, c))?
             }
             OpKind::Store { indices, .. } => {
                 let (param, window) = self.window(operands, indices, 1)?;
                 let data = self.data(operands[operands.len() - 1]).clone();
-                let block = self.block;
+                let by = self.order.by(self.block);
                 let memory = self.memories[param].as_mut().ok_or(Fault::Absent(param))?;
                 memory
-                    .store(&window, &data, block)
+                    .store(&window, &data, by)
                     .map_err(|c| Fault::of_conflict(param, c))?;
                 return Ok(());
             }
@@ -455,7 +461,7 @@ impl<'k> Machine<'k> {
     }
 
     /// The parameter that an access goes to, and the slice; `values` operands follow the indices.
-    fn window(
+    pub fn window(
         &self,
         operands: &[ValueId],
         indices: &[Index],

@@ -70,6 +70,16 @@ impl Data {
         same_kind!(self, v => places.iter().map(|&p| v[p]).collect())
     }
 
+    /// Replaces element `index` by the one of `from`, which is of the same kind.
+    pub(super) fn set(&mut self, index: usize, from: &Data) {
+        match (self, from) {
+            (Data::Float(to), Data::Float(from)) => to[index] = from[0],
+            (Data::Int(to), Data::Int(from)) => to[index] = from[0],
+            (Data::Bool(to), Data::Bool(from)) => to[index] = from[0],
+            _ => {}
+        }
+    }
+
     /// One element as a code of `ty`.
     pub(super) fn code(&self, index: usize, ty: DType) -> u64 {
         match self {

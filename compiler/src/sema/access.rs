@@ -7,9 +7,8 @@ use tesserine_set::{Access as Mode, DType};
 use super::{
     Eval,
     eval::{Evaluator, Shape, broadcast, cast_help, operand, show_shape},
-    races::Indices,
     value::{Num, Value, ViewValue},
-    views::{AxisOrder, Ix},
+    views::{AxisOrder, Ix, Logical},
 };
 use crate::{
     diagnostics::{Diagnostic, codes},
@@ -31,8 +30,7 @@ pub(crate) struct Slice {
     pub operands: Vec<ValueId>,
     /// From the tile of the operation to the author's: see [`Evaluator::author_order`].
     pub order: AxisOrder,
-    /// Of a view in a layout: the indices before it.
-    pub logical: Option<Indices>,
+    pub logical: Option<Logical>,
     pub span: Span,
 }
 

@@ -216,6 +216,7 @@ impl<'a> Evaluator<'a> {
             values,
         );
         self.note_logical(self.body.defining_op(old), slice);
-        Ok(Value::Run(self.author_order(old, &slice.order, span)))
+        let old = self.author_order(old, &slice.order, span);
+        Ok(Value::Run(self.scalar_width(old, span)))
     }
 }

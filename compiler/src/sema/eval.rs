@@ -10,12 +10,13 @@ use super::{
     Eval, Told,
     modules::{Def, Module, Program, nearest},
     value::{Host, Symbol, TypeValue, Value, VariantType, ViewValue},
+    views::Logical,
 };
 use crate::{
     diagnostics::{Code, Diagnostic, Diagnostics, codes},
     interp::floats::{from_int, round_to},
     ir::{
-        RegionId, ValueId,
+        OpId, RegionId, ValueId,
         tile::{BinaryOp, Builder, Constant, TileBody, Type, UnaryOp},
     },
     span::Span,
@@ -73,8 +74,6 @@ pub(crate) struct Evaluator<'a> {
     constants: HashMap<(u64, DType), ValueId>,
     symbols: HashMap<Symbol, ValueId>,
     views: HashMap<(u32, DType), ValueId>,
-    /// Of accesses to views in a layout the indices before it.
-    pub logical: super::races::Logical,
     /// In an `op`: what stands for a formula.
     pub hosts: HashMap<ValueId, Formula>,
     pub signature: Signature,
@@ -93,6 +92,8 @@ pub(crate) struct Evaluator<'a> {
     pub left: Option<Left>,
     /// The loops being walked in this function: whether each is written out.
     pub loops: Vec<bool>,
+    /// Of accesses by index tiles, what the race check can know of them.
+    pub logical: HashMap<OpId, Logical>,
     /// Whether stores are the author's promise: within `scatter`.
     pub scatter: bool,
     /// Kernels whose bodies are being walked because they were called.
@@ -144,7 +145,6 @@ impl<'a> Evaluator<'a> {
             constants: HashMap::new(),
             symbols: HashMap::new(),
             views: HashMap::new(),
-            logical: HashMap::new(),
             hosts: HashMap::new(),
             signature: Signature::default(),
             cluster_axes: 0,
@@ -155,6 +155,7 @@ impl<'a> Evaluator<'a> {
             tail: Tail::Nothing,
             left: None,
             loops: Vec::new(),
+            logical: HashMap::new(),
             scatter: false,
             fused: Vec::new(),
             steps: 0,

@@ -17,7 +17,6 @@ use super::{
     call::Argument,
     eval::{Evaluator, Frame, broadcast},
     modules::Def,
-    races::Indices,
     value::{Extent, Num, Origin, Part, Symbol, Value, ViewValue},
 };
 use crate::{
@@ -58,8 +57,51 @@ pub(crate) struct Access {
     pub operands: Vec<ValueId>,
     /// Where the axes of the tile of the operation go.
     pub order: AxisOrder,
-    /// The indices before a layout, where there is one.
-    pub logical: Option<Indices>,
+    pub logical: Option<Logical>,
+}
+
+/// The indices of an access before they became index tiles: of elements that lie in different places if they differ.
+#[derive(Clone, Debug)]
+pub(crate) struct Logical {
+    /// The view that they are of: accesses of one parameter in one space are comparable.
+    pub space: String,
+    pub indices: Vec<Ix>,
+}
+
+impl Logical {
+    /// `indices` of `view`, if it is the parameter in another order only, in one way for all blocks.
+    fn new(view: &ViewValue, indices: &[Ix]) -> Option<Logical> {
+        fn space(view: &ViewValue, out: &mut String) -> Option<()> {
+            let base = match &view.origin {
+                Origin::Param(_) => return Some(()),
+                Origin::Part(..) | Origin::Paged { .. } => return None,
+                Origin::Permute(base, perm) => {
+                    out.push_str(&format!("permute {perm:?} "));
+                    base
+                }
+                Origin::Split { base, dim, inner } => {
+                    out.push_str(&format!("split {dim} {inner} "));
+                    base
+                }
+                Origin::Merge { base, dim } => {
+                    out.push_str(&format!("merge {dim} "));
+                    base
+                }
+                // A parameter is in one layout.
+                Origin::Layout { base, .. } => {
+                    out.push_str("layout ");
+                    base
+                }
+            };
+            space(base, out)
+        }
+        let mut name = format!("{} ", view.elem);
+        space(view, &mut name)?;
+        Some(Logical {
+            space: name,
+            indices: indices.to_vec(),
+        })
+    }
 }
 
 /// How the tile that the author sees and the tile of the operation differ.
@@ -732,6 +774,13 @@ impl<'a> Evaluator<'a> {
     /// Carries indices of a view down to the parameter.
     fn carry(&mut self, view: &ViewValue, mut ix: Vec<Ix>, walk: &mut Walk) -> Eval<Vec<Ix>> {
         let span = walk.span;
+        let rearranged = matches!(
+            view.origin,
+            Origin::Split { .. } | Origin::Merge { .. } | Origin::Layout { .. }
+        );
+        if rearranged && walk.logical.is_none() {
+            walk.logical = Logical::new(view, &ix);
+        }
         match &view.origin {
             Origin::Param(_) => Ok(ix),
             Origin::Part(base, parts) => {
@@ -1188,8 +1237,6 @@ impl<'a> Evaluator<'a> {
         let ast::ItemKind::Layout(layout) = &program.item(module, item).kind else {
             return Err(super::Told);
         };
-        let before = self.finish_access(ix.to_vec(), &walk.lens, span)?;
-        walk.logical = Some((before.indices, before.operands));
         let refs: Vec<&Ix> = ix.iter().collect();
         let (values, axes) = self.operands_of(&refs, walk)?;
         let mut extents = Vec::new();
@@ -1439,8 +1486,8 @@ struct Walk {
     /// The lengths of the axes.
     lens: Vec<u32>,
     span: Span,
-    /// The indices before a layout.
-    logical: Option<Indices>,
+    /// The indices at the outermost view that is split, merged or in a layout.
+    logical: Option<Logical>,
 }
 
 impl Ix {

@@ -13,7 +13,7 @@ use tesserine_set::{
 
 use crate::ir::{
     OpId, RegionId, ValueId,
-    tile::{BinaryOp, Constant, Index, Kernel, OpKind, Type, UnaryOp},
+    tile::{BinaryOp, CompareOp, Constant, Index, Kernel, OpKind, Type, UnaryOp},
 };
 
 pub(super) type TermId = u32;
@@ -124,6 +124,8 @@ pub(super) struct Forms<'k> {
     pub terms: Vec<Term>,
     by_key: HashMap<String, TermId>,
     forms: HashMap<ValueId, Form>,
+    /// Of a choice, what it goes by.
+    choices: HashMap<TermId, ValueId>,
 }
 
 fn type_range(elem: DType) -> (i128, i128) {
@@ -142,6 +144,7 @@ impl<'k> Forms<'k> {
             terms: Vec::new(),
             by_key: HashMap::new(),
             forms: HashMap::new(),
+            choices: HashMap::new(),
         }
     }
 
@@ -208,10 +211,47 @@ impl<'k> Forms<'k> {
         form.as_term().map(|t| self.inside(t))
     }
 
+    /// Comparisons of integers that hold where a choice takes its first value.
+    pub fn conditions(&mut self, choice: TermId) -> Vec<(CompareOp, Form, Form)> {
+        let body = &self.kernel.body;
+        let mut todo: Vec<ValueId> = self.choices.get(&choice).copied().into_iter().collect();
+        let mut out = Vec::new();
+        while let Some(value) = todo.pop() {
+            let Some(op) = body.defining_op(value) else {
+                continue;
+            };
+            let data = &body.ops[op];
+            match data.kind {
+                OpKind::Binary(BinaryOp::And) => todo.extend(&data.operands),
+                OpKind::Compare(compare)
+                    if *body.ty(data.operands[0]) == Type::Scalar(DType::I64) =>
+                {
+                    let [a, b] = [0, 1].map(|i| self.form(data.operands[i]));
+                    out.push((compare, a, b));
+                }
+                _ => {}
+            }
+        }
+        out
+    }
+
     fn dim(&mut self, index: u32) -> Form {
         let key = format!("dim {index}");
         let id = self.intern(key, Some(Vec::new()), Inside::Opaque, (0, MAX_EXTENT));
         Form::term(id)
+    }
+
+    /// An integer parameter, if it is one.
+    fn scalar(&mut self, param: u32) -> Option<Form> {
+        match self.kernel.header.signature.params[param as usize].kind {
+            ParamKind::Scalar { dtype, .. } if dtype.is_int() => {
+                let key = format!("param {param}");
+                let range = type_range(dtype);
+                let id = self.intern(key, Some(Vec::new()), Inside::Opaque, range);
+                Some(Form::term(id))
+            }
+            _ => None,
+        }
     }
 
     pub fn grid(&mut self, axis: u32) -> Form {
@@ -274,6 +314,7 @@ impl<'k> Forms<'k> {
             let form = match step {
                 Step::Int(v) => Form::constant(*v),
                 Step::Dim(d) => self.dim(*d),
+                Step::Scalar(p) => self.scalar(*p)?,
                 Step::Op(FormulaOp::Neg) => Form::default().plus(&stack.pop()?, -1)?,
                 Step::Op(FormulaOp::Add) => {
                     let b = stack.pop()?;
@@ -369,6 +410,10 @@ impl<'k> Forms<'k> {
             }
             OpKind::GridIndex(axis) => self.grid(*axis),
             OpKind::Dim(index) => self.dim(*index),
+            OpKind::Param(param) if body.ty(result).elem().is_int() => match self.scalar(*param) {
+                Some(form) => form,
+                None => self.unknown(result, unknown),
+            },
             OpKind::Unary(UnaryOp::Neg) if scalar => {
                 let negative = Form::default().plus(&operands[0], -1);
                 negative.unwrap_or_else(|| self.pure(op, place, &operands, unknown))
@@ -402,7 +447,10 @@ impl<'k> Forms<'k> {
             }
             OpKind::Select if scalar => {
                 let inside = Inside::Select(operands[1].clone(), operands[2].clone());
-                self.pure(op, place, &operands, inside)
+                let form = self.pure(op, place, &operands, inside);
+                self.choices
+                    .extend(form.as_term().map(|t| (t, data.operands[0])));
+                form
             }
             OpKind::Cast if body.ty(result).shape().is_empty() && widens(self.kernel, op) => {
                 operands[0].clone()

@@ -19,20 +19,18 @@ use crate::{
         OpId, RegionId, ValueId,
         tile::{AtomicOp, BinaryOp, CompareOp, Index, Kernel, OpKind, Type, UnaryOp},
     },
+    sema::{
+        value::Num,
+        views::{Ix, Logical},
+    },
     span::Span,
 };
 use forms::{Form, Forms, Inside};
 use proof::Facts;
 
-/// Indices of an access and the operands that they take.
-pub(crate) type Indices = (Vec<Index>, Vec<ValueId>);
-
-/// The indices, as the author gives them, of accesses to what lies in a layout: they tell elements apart as well as those
-/// of the memory do, since a layout gives each element a place of its own.
-pub(crate) type Logical = HashMap<OpId, Indices>;
-
 /// Every store, and every load of a stored view, that is not proven apart from those of other blocks.
-pub(crate) fn check(kernel: &Kernel, logical: &Logical) -> Vec<Diagnostic> {
+/// `logical`: of accesses by index tiles, which elements of what view they are.
+pub(crate) fn check(kernel: &Kernel, logical: &HashMap<OpId, Logical>) -> Vec<Diagnostic> {
     let mut checker = Checker {
         logical,
         forms: Forms::new(kernel),
@@ -47,14 +45,7 @@ pub(crate) fn check(kernel: &Kernel, logical: &Logical) -> Vec<Diagnostic> {
             (forms.grid(i as u32), forms.formula(extent))
         })
         .collect();
-    // The declared extent of what lies in a layout is that of the memory.
-    let in_layout: BTreeSet<u32> = logical
-        .keys()
-        .filter_map(|op| forms.param_of(kernel.body.ops[*op].operands[0]))
-        .collect();
-    let params = (0..).zip(&header.signature.params);
-    let extents = params.map(|(i, p)| match &p.kind {
-        ParamKind::View(_) if in_layout.contains(&i) => Vec::new(),
+    let extents = header.signature.params.iter().map(|p| match &p.kind {
         ParamKind::View(view) => view.extents.iter().map(|e| forms.formula(e)).collect(),
         ParamKind::Scalar { .. } => Vec::new(),
     });
@@ -68,15 +59,19 @@ pub(crate) fn check(kernel: &Kernel, logical: &Logical) -> Vec<Diagnostic> {
 /// Whether results depend on the order of blocks: a float is added up, or an old value used, by an atomic operation.
 pub(crate) fn is_unordered(kernel: &Kernel) -> bool {
     let body = &kernel.body;
-    let used: BTreeSet<ValueId> = body
-        .ops
-        .values()
-        .flat_map(|op| op.operands.iter().copied())
-        .collect();
+    let users = |value: ValueId| {
+        body.ops
+            .values()
+            .filter(move |op| op.operands.contains(&value))
+    };
+    // A scalar is widened whether or not it is used.
+    let is_used = |value: ValueId| {
+        users(value).any(|op| op.kind != OpKind::Cast || users(op.results[0]).next().is_some())
+    };
     body.ops.values().any(|op| match op.kind {
         OpKind::Atomic { op: atomic, .. } => {
             let float = body.ty(op.results[0]).elem().is_float();
-            atomic == AtomicOp::Cas || float || op.results.iter().any(|r| used.contains(r))
+            float || atomic == AtomicOp::Cas || is_used(op.results[0])
         }
         _ => false,
     })
@@ -147,6 +142,8 @@ struct Access {
     /// Of an element, as it is accessed.
     bits: u32,
     dims: Vec<Dim>,
+    /// The same in a view of the parameter, in which elements with different indices are different ones.
+    logical: Option<(String, Vec<Dim>)>,
     guards: Vec<Form>,
     arrivals: Vec<Arrival>,
 }
@@ -177,6 +174,12 @@ impl Access {
         true
     }
 
+    /// Whether an index tile may name an element twice.
+    fn may_repeat(&self) -> bool {
+        let by_tile = |dims: &[Dim]| dims.iter().any(|d| d.start.is_none());
+        by_tile(&self.dims) && self.logical.as_ref().is_none_or(|(_, dims)| by_tile(dims))
+    }
+
     /// Whether two blocks may do one and the other on one element, so that it must be shown that they do not.
     fn conflicts(&self, other: &Access) -> bool {
         match (self.kind, other.kind) {
@@ -198,7 +201,7 @@ impl Access {
 }
 
 struct Checker<'k> {
-    logical: &'k Logical,
+    logical: &'k HashMap<OpId, Logical>,
     forms: Forms<'k>,
     accesses: Vec<Access>,
 }
@@ -278,11 +281,7 @@ impl Checker<'_> {
         let Some(param) = self.forms.param_of(data.operands[0]) else {
             return;
         };
-        let (indices, operands) = match self.logical.get(&op) {
-            Some((indices, operands)) => (&indices[..], &operands[..]),
-            None => (indices, &data.operands[1..]),
-        };
-        let mut operands = operands.iter();
+        let mut operands = data.operands[1..].iter();
         let mut dims = Vec::new();
         for &index in indices {
             let mut next = || operands.next().map(|v| self.forms.form(*v));
@@ -299,17 +298,21 @@ impl Checker<'_> {
                     (start, low, if until { next() } else { None })
                 }
             };
-            let start = match index {
-                Index::Scalar => start.map(|s| self.chosen(s)),
-                _ => start,
-            };
-            dims.push(Dim {
+            let dim = Dim {
                 start,
                 extent: index.extent().map_or(1, i64::from),
                 from,
                 until,
+            };
+            dims.push(match index {
+                Index::Scalar => self.chosen(dim),
+                _ => dim,
             });
         }
+        let logical = self.logical.get(&op).map(|logical| {
+            let dims = logical.indices.iter().map(|ix| self.logical_dim(ix));
+            (logical.space.clone(), dims.collect())
+        });
         self.accesses.push(Access {
             param,
             kind,
@@ -318,19 +321,78 @@ impl Checker<'_> {
             place: self.accesses.len(),
             bits: body.ty(data.operands[0]).elem().bits(),
             dims,
+            logical,
             guards: context.guards.clone(),
             arrivals: context.arrivals.clone(),
         });
     }
 
-    /// The index without a choice of a negative constant instead, which touches nothing.
-    fn chosen(&self, index: Form) -> Form {
-        let negative = |form: &Form| form.as_constant().is_some_and(|c| c < 0);
-        match self.forms.look(&index) {
-            Some(Inside::Select(x, y)) if negative(y) => self.chosen(x.clone()),
-            Some(Inside::Select(x, y)) if negative(x) => self.chosen(y.clone()),
-            _ => index,
+    fn logical_dim(&mut self, ix: &Ix) -> Dim {
+        let mut form = |num: Num| match num {
+            Num::Int(v) => Form::constant(v),
+            Num::Run(id) => self.forms.form(id),
+        };
+        let dim = |start, extent| Dim {
+            start,
+            extent,
+            from: None,
+            until: None,
+        };
+        match ix {
+            Ix::At(num) => {
+                let start = form(*num);
+                self.chosen(dim(Some(start), 1))
+            }
+            Ix::Range {
+                start,
+                len,
+                from,
+                until,
+                ..
+            } => Dim {
+                from: from.map(&mut form),
+                until: until.map(&mut form),
+                ..dim(Some(form(*start)), i64::from(*len))
+            },
+            Ix::Whole { len, .. } => dim(Some(Form::constant(0)), i64::from(*len)),
+            Ix::Tile { .. } => dim(None, 1),
         }
+    }
+
+    /// An index that may be a negative constant instead, which touches nothing: without that choice, within the limits of
+    /// what it goes by. `index = lo + e` where `e >= 0` is not below `lo`; if it wraps around, it is negative.
+    fn chosen(&mut self, dim: Dim) -> Dim {
+        let Some(start) = &dim.start else {
+            return dim;
+        };
+        let negative = |form: &Form| form.as_constant().is_some_and(|c| c < 0);
+        let Some(term) = start.as_term() else {
+            return dim;
+        };
+        let index = match self.forms.inside(term) {
+            Inside::Select(x, y) if negative(y) => x.clone(),
+            Inside::Select(x, y) if negative(x) => {
+                let start = Some(y.clone());
+                return self.chosen(Dim { start, ..dim });
+            }
+            _ => return dim,
+        };
+        let (mut from, mut until) = (dim.from.clone(), dim.until.clone());
+        for (op, x, y) in self.forms.conditions(term) {
+            match op {
+                CompareOp::Ge if y.as_constant() == Some(0) && from.is_none() => {
+                    from = index.plus(&x, -1);
+                }
+                CompareOp::Lt if x == index && until.is_none() => until = Some(y),
+                _ => {}
+            }
+        }
+        self.chosen(Dim {
+            start: Some(index),
+            from,
+            until,
+            ..dim
+        })
     }
 
     fn judge(&self, facts: &Facts) -> Vec<Diagnostic> {
@@ -341,9 +403,7 @@ impl Checker<'_> {
             let bunches = bunches(accesses);
             let before = out.len();
             for bunch in &bunches {
-                if bunch.hull.kind == Kind::Store
-                    && bunch.hull.dims.iter().any(|d| d.start.is_none())
-                {
+                if bunch.hull.kind == Kind::Store && bunch.hull.may_repeat() {
                     out.push(self.gathered(bunch.members[0]));
                 } else if bunch.hull.conflicts(&bunch.hull)
                     && proof::apart(&self.forms, facts, &bunch.hull, &bunch.hull).is_err()
@@ -419,8 +479,8 @@ fn bunches<'a>(accesses: impl Iterator<Item = &'a Access>) -> Vec<Bunch<'a>> {
             .map(|d| (d.start.as_ref().map(|s| &s.terms), &d.from, &d.until))
             .collect();
         let key = format!(
-            "{:?} {} {dims:?} {:?} {arrivals:?}",
-            access.kind, access.bits, access.guards
+            "{:?} {} {dims:?} {:?} {:?} {arrivals:?}",
+            access.kind, access.bits, access.logical, access.guards
         );
         match by_key.get(&key) {
             Some(&at) if out[at].hull.cover(access) => out[at].members.push(access),

@@ -106,7 +106,23 @@ impl Proof<'_, '_> {
 
     // Ranges.
 
+    /// Whether a sum is what its terms add up to, without wrapping around.
+    fn is_exact(&self, form: &Form) -> bool {
+        let (lo, hi) = self.sum(form);
+        lo >= ALL.0 && hi <= ALL.1
+    }
+
     fn range(&self, form: &Form) -> (i128, i128) {
+        let sum = self.sum(form);
+        // What leaves 64 bits wraps.
+        if sum.0 < ALL.0 || sum.1 > ALL.1 {
+            ALL
+        } else {
+            sum
+        }
+    }
+
+    fn sum(&self, form: &Form) -> (i128, i128) {
         let mut sum = (i128::from(form.constant), i128::from(form.constant));
         for (&term, &c) in &form.terms {
             let (lo, hi) = self.range_of(term);
@@ -114,12 +130,7 @@ impl Proof<'_, '_> {
             sum.0 = sum.0.saturating_add(x.min(y));
             sum.1 = sum.1.saturating_add(x.max(y));
         }
-        // What leaves 64 bits wraps.
-        if sum.0 < ALL.0 || sum.1 > ALL.1 {
-            ALL
-        } else {
-            sum
-        }
+        sum
     }
 
     fn range_of(&self, term: TermId) -> (i128, i128) {
@@ -206,6 +217,13 @@ impl Proof<'_, '_> {
         for (i, (x, y)) in a.dims.iter().zip(&b.dims).enumerate() {
             self.dimension(i, x, y);
         }
+        if let (Some((space, xs)), Some((other, ys))) = (&a.logical, &b.logical)
+            && space == other
+        {
+            for (x, y) in xs.iter().zip(ys) {
+                self.common(x, y, None);
+            }
+        }
         // Under `if f == 0` in both blocks, the sums are equal.
         for guard in &a.guards {
             if b.guards.contains(guard) {
@@ -266,16 +284,21 @@ impl Proof<'_, '_> {
                 _ => return,
             }
         }
-        if let (Some(s), Some(t)) = (&x.start, &y.start) {
-            // s ≤ e < s + n and t ≤ e < t + m.
-            self.windows(s, i128::from(x.extent), t, i128::from(y.extent));
-        }
         let extent = self.facts.extents[self.a.param as usize]
             .get(at)
             .cloned()
             .flatten();
-        let (lows, highs) = self.limits(&x, extent.as_ref());
-        let (other_lows, other_highs) = self.limits(&y, extent.as_ref());
+        self.common(&x, &y, extent.as_ref());
+    }
+
+    /// An index that both touch, of a dimension of which the two take `x` and `y`.
+    fn common(&mut self, x: &Dim, y: &Dim, extent: Option<&Form>) {
+        if let (Some(s), Some(t)) = (&x.start, &y.start) {
+            // s ≤ e < s + n and t ≤ e < t + m.
+            self.windows(s, i128::from(x.extent), t, i128::from(y.extent));
+        }
+        let (lows, highs) = self.limits(x, extent);
+        let (other_lows, other_highs) = self.limits(y, extent);
         for low in &lows {
             for high in &highs {
                 for other_low in &other_lows {
@@ -312,7 +335,7 @@ impl Proof<'_, '_> {
             self.sorted_range(other_low, other_high),
         ) {
             if e.0 == f.0 {
-                self.solve(&e.1, &f.1, 1);
+                self.windows(&e.1, 1, &f.1, 1);
             }
             return;
         }
@@ -384,7 +407,8 @@ impl Proof<'_, '_> {
         (lows, highs)
     }
 
-    /// What `element ≥ form` says: of max(x, y) both; of min(x, y), where the element is below y, that it is not below x.
+    /// What `element ≥ form` says: of max(x, y) both; of min(x, y), where the element is below y, that it is not below x;
+    /// with what is added to them, if nothing wraps.
     fn lower(&self, form: &Form, ceilings: &[Form], out: &mut Vec<Form>, depth: u32) {
         if !out.contains(form) {
             out.push(form.clone());
@@ -392,23 +416,25 @@ impl Proof<'_, '_> {
         let Some(depth) = depth.checked_sub(1) else {
             return;
         };
-        match self.forms.look(form) {
-            Some(Inside::Max(x, y)) => {
-                self.lower(x, ceilings, out, depth);
-                self.lower(y, ceilings, out, depth);
-            }
-            Some(Inside::Min(x, y)) => {
-                for (x, y) in [(x, y), (y, x)] {
-                    if ceilings.contains(y) {
-                        self.lower(x, ceilings, out, depth);
+        for (inside, x, y) in self.choices(form) {
+            match inside {
+                Inside::Max(..) => {
+                    self.lower(&x, ceilings, out, depth);
+                    self.lower(&y, ceilings, out, depth);
+                }
+                _ => {
+                    for (x, y) in [(&x, &y), (&y, &x)] {
+                        if ceilings.contains(y) {
+                            self.lower(x, ceilings, out, depth);
+                        }
                     }
                 }
             }
-            _ => {}
         }
     }
 
-    /// What `element < form` says: of min(x, y) both; of max(x, y), where the element is at least x, that it is below y.
+    /// What `element < form` says: of min(x, y) both; of max(x, y), where the element is at least x, that it is below y;
+    /// with what is added to them, if nothing wraps.
     fn upper(&self, form: &Form, floors: &[Form], out: &mut Vec<Form>, depth: u32) {
         if !out.contains(form) {
             out.push(form.clone());
@@ -416,20 +442,41 @@ impl Proof<'_, '_> {
         let Some(depth) = depth.checked_sub(1) else {
             return;
         };
-        match self.forms.look(form) {
-            Some(Inside::Min(x, y)) => {
-                self.upper(x, floors, out, depth);
-                self.upper(y, floors, out, depth);
-            }
-            Some(Inside::Max(x, y)) => {
-                for (x, y) in [(x, y), (y, x)] {
-                    if floors.contains(x) {
-                        self.upper(y, floors, out, depth);
+        for (inside, x, y) in self.choices(form) {
+            match inside {
+                Inside::Min(..) => {
+                    self.upper(&x, floors, out, depth);
+                    self.upper(&y, floors, out, depth);
+                }
+                _ => {
+                    for (x, y) in [(&x, &y), (&y, &x)] {
+                        if floors.contains(x) {
+                            self.upper(y, floors, out, depth);
+                        }
                     }
                 }
             }
-            _ => {}
         }
+    }
+
+    /// Each `rest + min(x, y)` or `rest + max(x, y)` that `form` is, as `rest + x` and `rest + y`.
+    fn choices(&self, form: &Form) -> Vec<(&Inside, Form, Form)> {
+        let mut out = Vec::new();
+        for (&term, &c) in &form.terms {
+            let inside = self.forms.inside(term);
+            let (Inside::Min(x, y) | Inside::Max(x, y)) = inside else {
+                continue;
+            };
+            let rest = form.plus(&Form::term(term), -1);
+            let with = |side: &Form| rest.as_ref()?.plus(side, 1);
+            let (1, Some(x), Some(y)) = (c, with(x), with(y)) else {
+                continue;
+            };
+            if rest == Some(Form::default()) || [form, &x, &y].iter().all(|f| self.is_exact(f)) {
+                out.push((inside, x, y));
+            }
+        }
+        out
     }
 
     /// `x / c` and `x % c` that are equal in both blocks, with one `c`, make `x` equal: it is their sum, c times the one.
