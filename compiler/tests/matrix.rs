@@ -12,7 +12,8 @@ use tesserine_compiler::{
     layout::{
         Layout,
         fragments::{
-            Side, WarpGrid, fma_operand, fma_result, is_mma_result, mma_operand, mma_result,
+            MmaShape, Side, WarpGrid, fma_operand, fma_result, is_mma_result, mma_operand,
+            mma_result,
         },
         swizzle::{CHUNK, SharedLayout},
     },
@@ -68,12 +69,13 @@ proptest! {
         m in 1u32..70, n in 1u32..70, steps in 1u32..5, deep in any::<bool>(), warps in 0u32..4,
     ) {
         let step = if deep { 16 } else { 8 };
+        let mma = if deep { MmaShape::M16N8K16 } else { MmaShape::M16N8K8 };
         let grid = WarpGrid::choose(m, n, 1 << warps, (16, 8));
         prop_assert!(grid.m * grid.n <= grid.warps);
         let result = mma_result([m, n], grid);
         prop_assert!(is_mma_result(&result));
-        let left = mma_operand(&result, Side::Left, steps * step, step);
-        let right = mma_operand(&result, Side::Right, steps * step, step);
+        let left = mma_operand(&result, Side::Left, steps * step, mma);
+        let right = mma_operand(&result, Side::Right, steps * step, mma);
         covers(&result)?;
         covers(&left)?;
         covers(&right)?;
@@ -165,8 +167,14 @@ fn grids_follow_the_tile() {
     assert_eq!(grid(16, 8, 4), (1, 1));
     let large = mma_result([128, 256], WarpGrid::choose(128, 256, 8, (16, 8)));
     assert_eq!(large.registers(), 128);
-    assert_eq!(mma_operand(&large, Side::Left, 16, 16).registers(), 32);
-    assert_eq!(mma_operand(&large, Side::Right, 16, 16).registers(), 32);
+    assert_eq!(
+        mma_operand(&large, Side::Left, 16, MmaShape::M16N8K16).registers(),
+        32
+    );
+    assert_eq!(
+        mma_operand(&large, Side::Right, 16, MmaShape::M16N8K16).registers(),
+        32
+    );
     assert_eq!(fma_result([128, 128], 4).registers(), 128);
 }
 

@@ -476,3 +476,90 @@ fn random_numbers_are_those_of_philox() {
         assert_eq!(get("w")[..4], words.map(f64::from));
     }
 }
+
+#[test]
+fn products_of_every_type() {
+    let mut noise = Noise(7);
+    // Operands, sum, [M, K, N].
+    for (a, b, sum, [m, k, n]) in [
+        (
+            DType::F16,
+            DType::F16,
+            DType::F16,
+            [16usize, 64usize, 24usize],
+        ),
+        (DType::F16, DType::F16, DType::F32, [7, 80, 176]),
+        (DType::Bf16, DType::Bf16, DType::F32, [1, 20, 5]),
+        (DType::F16, DType::F16, DType::F32, [3, 2, 9]),
+        (DType::Tf32, DType::Tf32, DType::F32, [32, 40, 16]),
+        (DType::F32, DType::F32, DType::F32, [7, 11, 20]),
+        (DType::F64, DType::F64, DType::F64, [9, 10, 8]),
+        (DType::E4m3, DType::E5m2, DType::F32, [16, 80, 16]),
+        (DType::E4m3, DType::E4m3, DType::F32, [7, 64, 8]),
+        (DType::I8, DType::I8, DType::I32, [16, 96, 32]),
+        (DType::U8, DType::I8, DType::I32, [7, 33, 5]),
+    ] {
+        // tf32 is no type of memory's numbers: it is made on the way.
+        let stored = |t: DType| if t == DType::Tf32 { DType::F32 } else { t };
+        let (ta, tb) = (stored(a), stored(b));
+        let text = format!(
+            "kernel k(a: view<{ta}>[{m}, {k}], b: view<{tb}>[{n}, {k}], c: view<{sum}>[{m}, {n}], y: out view<{sum}>[{m}, {n}], z: out view<{sum}>[{n}, {m}]) grid (g in 1) {{
+                let x = a[.., ..] as {a};
+                let w = b[.., ..] as {b};
+                y[.., ..] = dot(x, w.t, c[.., ..]);
+                let mut r = zeros<{sum}>[{n}, {m}];
+                for i in 0 .. 2 {{ r = dot(load(b[0 +: {n}, 0 +: {k}]) as {b}, (a[0 +: {m}, 0 +: {k}] as {a}).t, r); }}
+                z[.., ..] = r;
+            }}"
+        );
+        let whole = |t: DType, noise: &mut Noise, count: usize| match t {
+            DType::U8 => noise.ints(count, 0, 256),
+            DType::I8 => noise.ints(count, -128, 128),
+            _ => noise.ints(count, -3, 4),
+        };
+        let x = whole(a, &mut noise, m * k);
+        let w = whole(b, &mut noise, n * k);
+        let c = noise.ints(m * n, -8, 8);
+        let product =
+            |i: usize, j: usize| -> f64 { (0..k).map(|p| x[i * k + p] * w[j * k + p]).sum() };
+        let y = (0..m * n)
+            .map(|at| c[at] + product(at / n, at % n))
+            .collect();
+        let z = (0..m * n).map(|at| 2.0 * product(at % m, at / m)).collect();
+        check(
+            &program(&text),
+            &[
+                ("a", ta, vec![m, k], x.clone()),
+                ("b", tb, vec![n, k], w.clone()),
+                ("c", sum, vec![m, n], c.clone()),
+            ],
+            &[("y", sum, vec![m, n], y), ("z", sum, vec![n, m], z)],
+        );
+    }
+}
+
+#[test]
+fn products_in_batches() {
+    let text = "kernel k(a: view<f16>[2, 3, 5, 24], b: view<f16>[2, 3, 24, 9], y: out view<f32>[2, 3, 5, 9]) grid (g in 1) {
+        y[.., .., .., ..] = dot(a[.., .., .., ..], b[.., .., .., ..]);
+    }";
+    let mut noise = Noise(8);
+    let a = noise.ints(6 * 5 * 24, -4, 5);
+    let b = noise.ints(6 * 24 * 9, -4, 5);
+    let element = |at: usize| -> f64 {
+        let (batch, i, j) = (at / 45, at / 9 % 5, at % 9);
+        (0..24)
+            .map(|p| a[(batch * 5 + i) * 24 + p] * b[(batch * 24 + p) * 9 + j])
+            .sum()
+    };
+    let y = (0..270).map(element).collect();
+    let t = DType::F16;
+    check(
+        &program(text),
+        &[
+            ("a", t, vec![2, 3, 5, 24], a.clone()),
+            ("b", t, vec![2, 3, 24, 9], b.clone()),
+        ],
+        &[("y", DType::F32, vec![2, 3, 5, 9], y)],
+    );
+}

@@ -276,6 +276,20 @@ pub fn load_first() -> Template {
     }
 }
 
+/// A product of 8-bit floats, 16 by 8 by 32. Operands: four words of the left one, two of the right one, four sums.
+pub fn mma_fp8(left: DType, right: DType) -> Template {
+    Template {
+        text: format!(
+            "mma.sync.aligned.m16n8k32.row.col.f32.{left}.{right}.f32 {}, {}, {}, {};",
+            registers(0, 4),
+            registers(4, 4),
+            registers(8, 2),
+            registers(10, 4)
+        ),
+        constraints: "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f".to_owned(),
+    }
+}
+
 /// Adds 1 to a word of shared memory. Operands: its address, a predicate.
 pub fn count_shared() -> Template {
     Template {

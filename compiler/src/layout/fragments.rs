@@ -26,11 +26,33 @@ pub struct MmaShape {
     pub m: u32,
     pub n: u32,
     pub k: u32,
+    /// Elements of an operand in one 32-bit register: neighbours along K.
+    pub per: u32,
 }
 
 impl MmaShape {
-    pub const M16N8K8: MmaShape = MmaShape { m: 16, n: 8, k: 8 };
-    pub const M16N8K16: MmaShape = MmaShape { m: 16, n: 8, k: 16 };
+    /// Of 16-bit elements, in two registers of the left operand.
+    pub const M16N8K8: MmaShape = MmaShape::of(8, 2);
+    /// Of 16-bit elements.
+    pub const M16N8K16: MmaShape = MmaShape::of(16, 2);
+    /// Of 32-bit elements.
+    pub const M16N8K8_32: MmaShape = MmaShape::of(8, 1);
+    /// Of 8-bit elements.
+    pub const M16N8K32: MmaShape = MmaShape::of(32, 4);
+
+    const fn of(k: u32, per: u32) -> MmaShape {
+        MmaShape {
+            m: 16,
+            n: 8,
+            k,
+            per,
+        }
+    }
+
+    /// Registers of the left operand along K: each lane of four holds one in each.
+    pub fn steps(self) -> u32 {
+        self.k / (4 * self.per)
+    }
 }
 
 impl WarpGrid {
@@ -158,7 +180,7 @@ pub fn result(strategy: Strategy, shape: [u32; 2], warps: u32, chained: bool) ->
 /// The layout of an operand of a product whose result has layout `result`, of `mma.sync` one that [`mma_result`] gives.
 pub fn operand(strategy: Strategy, result: &Layout, side: Side, k: u32) -> Layout {
     match strategy {
-        Strategy::MmaSync(mma) => mma_operand(result, side, k, mma.k),
+        Strategy::MmaSync(mma) => mma_operand(result, side, k, mma),
         Strategy::Fma => fma_operand(result, side, k),
     }
 }
@@ -172,11 +194,11 @@ pub enum Side {
     Right,
 }
 
-/// The layout of the operand of `mma.sync` with instructions of depth `step` (8 or 16), of 16-bit elements, for a result
-/// of layout `result`. `k` must be a multiple of `step`.
-pub fn mma_operand(result: &Layout, side: Side, k: u32, step: u32) -> Layout {
-    debug_assert!(k.is_multiple_of(step) && matches!(step, 8 | 16));
-    let deep = step == 16;
+/// The layout of the operand of `mma.sync` with instructions of shape `mma`, for a result of layout `result`. `k` must be a
+/// multiple of the instruction's.
+pub fn mma_operand(result: &Layout, side: Side, k: u32, mma: MmaShape) -> Layout {
+    let MmaShape { k: step, per, .. } = mma;
+    debug_assert!(k.is_multiple_of(step) && matches!(mma.steps(), 1 | 2));
     let depth = pieces(k, step, 1);
     let outer = |basis: &[Vec<u32>]| -> Vec<Vec<u32>> {
         basis
@@ -185,16 +207,15 @@ pub fn mma_operand(result: &Layout, side: Side, k: u32, step: u32) -> Layout {
             .collect()
     };
     // Within an instruction.
-    let (mut register, lane) = match side {
-        Side::Left => (
-            vec![vec![0, 1], vec![8, 0]],
-            [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]],
-        ),
-        Side::Right => (vec![vec![1, 0]], [[2, 0], [4, 0], [0, 1], [0, 2], [0, 4]]),
-    };
-    if deep {
-        register.push(side.along(0, 8));
+    let mut register: Vec<Vec<u32>> = doubling(1, per.trailing_zeros())
+        .map(|x| side.along(0, x))
+        .collect();
+    let mut lane: Vec<Vec<u32>> = doubling(per, 2).map(|x| side.along(0, x)).collect();
+    lane.extend(doubling(1, 3).map(|x| side.along(x, 0)));
+    if side == Side::Left {
+        register.push(vec![8, 0]);
     }
+    register.extend(doubling(4 * per, mma.steps().trailing_zeros()).map(|x| side.along(0, x)));
     // Other steps of K, then other pieces of the result.
     register.extend(doubling(step, depth.bits).map(|x| side.along(0, x)));
     let pieces = result.register[2..]
@@ -202,14 +223,7 @@ pub fn mma_operand(result: &Layout, side: Side, k: u32, step: u32) -> Layout {
         .filter(|v| v[side.kept()] != 0)
         .map(|v| side.along(v[side.kept()], 0));
     register.extend(pieces);
-    side.layout(
-        result,
-        k,
-        register,
-        lane.map(|v| v.to_vec()).to_vec(),
-        outer(&result.warp),
-        depth.repeat,
-    )
+    side.layout(result, k, register, lane, outer(&result.warp), depth.repeat)
 }
 
 /// The layout of an operand of a product by multiplications and additions, for a result of layout `result`: each thread

@@ -7,10 +7,12 @@
 use std::collections::HashMap;
 
 use cranelift_entity::PrimaryMap;
+use tesserine_set::DType;
 
 use crate::{
     diagnostics::{Diagnostic, Diagnostics, codes},
     ir::{RegionId, ValueId, role, tile},
+    span::Span,
     target::Target,
 };
 
@@ -140,6 +142,7 @@ fn copy(
                 new
             })
             .collect();
+        let mut operands: Vec<ValueId> = op.operands.iter().map(|v| map[v]).collect();
         let kind = match op.kind.clone() {
             tile::OpKind::Load { indices, cache } => role::OpKind::Load {
                 indices,
@@ -165,16 +168,21 @@ fn copy(
                 axis,
                 scratch: None,
             },
-            tile::OpKind::Dot => role::OpKind::Dot {
-                strategy: strategy(from.ty(op.operands[0]), target),
-            },
+            tile::OpKind::Dot => {
+                let mut product = Product {
+                    to,
+                    into,
+                    span: op.span,
+                };
+                let strategy = product.fit(&mut operands, target);
+                role::OpKind::Dot { strategy }
+            }
             kind if role::goes_through(&kind) => role::OpKind::Through {
                 op: kind,
                 scratch: None,
             },
             kind => role::OpKind::Tile(kind),
         };
-        let operands = op.operands.iter().map(|v| map[v]).collect();
         let results = op.results.iter().map(|&r| typed(from.ty(r))).collect();
         let new = to.append(into, kind, operands, results, regions, op.span);
         for (&old, &new) in op.results.iter().zip(&to.ops[new].results) {
@@ -183,10 +191,82 @@ fn copy(
     }
 }
 
-/// How a product with this left operand is computed.
-fn strategy(left: &tile::Type, target: Target) -> role::Strategy {
-    match target.mma_sync(left.elem()) {
-        Some(shape) if left.shape()[1].is_multiple_of(shape.k) => role::Strategy::MmaSync(shape),
-        _ => role::Strategy::Fma,
+/// Less of K than this part of an instruction's is not worth the instruction.
+const LEAST_PART: u32 = 4;
+
+/// Where operations go that make operands fit for a product.
+struct Product<'a> {
+    to: &'a mut role::RoleBody,
+    into: RegionId,
+    span: Span,
+}
+
+impl Product<'_> {
+    fn value(
+        &mut self,
+        kind: role::OpKind,
+        operands: Vec<ValueId>,
+        elem: DType,
+        shape: Vec<u32>,
+    ) -> ValueId {
+        let ty = role::Type {
+            ty: tile::tile_or_scalar(elem, shape),
+            layout: None,
+        };
+        let op = self
+            .to
+            .append(self.into, kind, operands, vec![ty], Vec::new(), self.span);
+        self.to.ops[op].results[0]
+    }
+
+    fn elem(&self, value: ValueId) -> DType {
+        self.to.ty(value).ty.elem()
+    }
+
+    fn cast(&mut self, value: ValueId, elem: DType) -> ValueId {
+        let shape = self.to.ty(value).ty.shape().to_vec();
+        let kind = role::OpKind::Tile(tile::OpKind::Cast);
+        self.value(kind, vec![value], elem, shape)
+    }
+
+    /// How a product of these operands is computed, which may become others of the same values: 8-bit floats become `f16`
+    /// where no instruction takes them, and K is filled up with zeros to a multiple of the instruction's.
+    fn fit(&mut self, operands: &mut [ValueId], target: Target) -> role::Strategy {
+        let elem = self.elem(operands[0]);
+        let fp8 = matches!(elem, DType::E4m3 | DType::E5m2);
+        if fp8 && target.mma_sync(elem).is_none() {
+            for value in &mut operands[..2] {
+                *value = self.cast(*value, DType::F16);
+            }
+        }
+        let Some(mma) = target.mma_sync(self.elem(operands[0])) else {
+            return role::Strategy::Fma;
+        };
+        let k = self.to.ty(operands[0]).ty.shape()[1];
+        let missing = k.next_multiple_of(mma.k) - k;
+        if missing == 0 {
+            return role::Strategy::MmaSync(mma);
+        }
+        if k < mma.k / LEAST_PART {
+            return role::Strategy::Fma;
+        }
+        for (axis, value) in [1, 0].into_iter().zip(operands) {
+            let elem = self.elem(*value);
+            let mut shape = self.to.ty(*value).ty.shape().to_vec();
+            let zero = match elem.is_float() {
+                true => tile::Constant::Float(0.0, elem),
+                false => tile::Constant::Int(0, elem),
+            };
+            let kind = role::OpKind::Tile(tile::OpKind::Constant(zero));
+            let zero = self.value(kind, Vec::new(), elem, Vec::new());
+            shape[axis] = missing;
+            let kind = role::OpKind::Tile(tile::OpKind::Broadcast);
+            let zeros = self.value(kind, vec![zero], elem, shape.clone());
+            shape[axis] = k + missing;
+            let op = tile::OpKind::Concat { axis: axis as u32 };
+            let kind = role::OpKind::Through { op, scratch: None };
+            *value = self.value(kind, vec![*value, zeros], elem, shape);
+        }
+        role::Strategy::MmaSync(mma)
     }
 }

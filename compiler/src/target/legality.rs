@@ -43,6 +43,12 @@ pub enum Instruction {
     MmaF16K16,
     /// Products of 16 by 8 by 16, of bf16.
     MmaBf16K16,
+    /// Products of 16 by 8 by 8, of tf32.
+    MmaTf32K8,
+    /// Products of 16 by 8 by 32, of 8-bit integers.
+    MmaInt8K32,
+    /// Products of 16 by 8 by 32, of 8-bit floats.
+    MmaFp8K32,
     /// Asynchronous copies of 4, 8 or 16 bytes, with the size of what the second-level cache fetches.
     CpAsync,
     /// Eviction priorities of the first-level cache on loads and stores.
@@ -84,6 +90,9 @@ static TABLE: &[Row] = &[
     Row { instruction: Instruction::MmaF16K8,         spelling: "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", targets: "YYYYYYYYYY", ptx: (6, 5) },
     Row { instruction: Instruction::MmaF16K16,        spelling: "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", targets: "nYYYYYYYYY", ptx: (7, 0) },
     Row { instruction: Instruction::MmaBf16K16,       spelling: "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", targets: "nYYYYYYYYY", ptx: (7, 0) },
+    Row { instruction: Instruction::MmaTf32K8,        spelling: "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", targets: "nYYYYYYYYY", ptx: (7, 0) },
+    Row { instruction: Instruction::MmaInt8K32,       spelling: "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", targets: "nYYYYYYYYY", ptx: (7, 0) },
+    Row { instruction: Instruction::MmaFp8K32,        spelling: "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", targets: "nnnYYYYYYY", ptx: (8, 4) },
     Row { instruction: Instruction::Cluster,          spelling: "barrier.cluster.arrive",        targets: "nnnnYYYYnn", ptx: (7, 8) },
     Row { instruction: Instruction::CpAsync,          spelling: "cp.async.cg.shared.global.L2::128B", targets: "nYYYYYYYYY", ptx: (7, 4) },
 ];

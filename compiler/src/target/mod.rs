@@ -57,9 +57,9 @@ pub enum Feature {
     TensorMemory,
     /// `bf16` arithmetic and packed conversions.
     Bf16,
-    /// `mma.sync` of depth 16, and of `bf16`; without it of depth 8, of `f16`.
+    /// `mma.sync` of depth 16, and of `bf16`, `tf32` and 8-bit integers; without it of depth 8, of `f16`.
     DeepMma,
-    /// Conversions to and from the eight-bit floats.
+    /// Conversions to and from the eight-bit floats, and products of them.
     Fp8,
     /// Conversions to and from the four-bit floats and `ue8m0`.
     Fp4,
@@ -209,12 +209,16 @@ impl Target {
         self.info().shared_per_block
     }
 
-    /// The deepest `mma.sync` of two 16-bit operands of `elem` onto `f32`, if there is one.
+    /// The deepest `mma.sync` of operands of `elem`, if there is one: floats onto `f32` (`f16` also onto `f16`), integers
+    /// onto `i32`.
     pub fn mma_sync(self, elem: DType) -> Option<MmaShape> {
         let deep = self.has(Feature::DeepMma);
         match elem {
             DType::F16 | DType::Bf16 if deep => Some(MmaShape::M16N8K16),
             DType::F16 => Some(MmaShape::M16N8K8),
+            DType::Tf32 if deep => Some(MmaShape::M16N8K8_32),
+            DType::I8 | DType::U8 if deep => Some(MmaShape::M16N8K32),
+            DType::E4m3 | DType::E5m2 if self.has(Feature::Fp8) => Some(MmaShape::M16N8K32),
             _ => None,
         }
     }

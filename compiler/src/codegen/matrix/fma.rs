@@ -1,4 +1,4 @@
-//! Products by multiplications and additions in f32 (or f64): what targets without a fitting instruction do.
+//! Products by multiplications and additions in f32 (f64, i32): what targets without a fitting instruction do.
 
 use std::collections::HashMap;
 
@@ -14,14 +14,18 @@ use crate::{
 impl Lower<'_> {
     pub(super) fn dot_fma(&mut self, op: &Op<OpKind>) -> Result<(), Diagnostic> {
         let [a, b, acc] = [0, 1, 2].map(|i| op.operands[i]);
-        let sum = self.elem(acc);
-        if !matches!(sum, DType::F32 | DType::F64) {
-            return Err(self.not_yet(format_args!("a product accumulated in `{sum}`")));
-        }
+        let total = self.elem(acc);
+        // What is narrower is rounded when all is added up.
+        let sum = if total == DType::F16 {
+            DType::F32
+        } else {
+            total
+        };
         let layouts = [a, b, acc].map(|v| self.layout(v).expect("tiles have layouts"));
         let [in_a, in_b] = [layouts[0], layouts[1]].map(Places::of);
         let operands = [a, b].map(|v| (self.get(v), self.elem(v)));
-        let mut sums = self.get(acc).to_vec();
+        let before = self.get(acc);
+        let mut sums = self.cast_all(&before, total, sum)?;
         let depth = layouts[0].shape[1];
         let results = coordinates(layouts[2]);
         for k in 0..depth {
@@ -45,6 +49,7 @@ impl Lower<'_> {
                 sums[i] = self.fma(factors[0], factors[1], sums[i], sum)?;
             }
         }
+        let sums = self.cast_all(&sums, sum, total)?;
         self.set(op.results[0], sums);
         Ok(())
     }

@@ -123,10 +123,11 @@ fn parse_strategy(p: &mut Parser<'_>) -> Result<Strategy, ParseError> {
         return Ok(Strategy::Fma);
     }
     p.expect_word("mma_sync")?;
-    match p.numbers()?[..] {
-        [m, n, k] => Ok(Strategy::MmaSync(MmaShape { m, n, k })),
-        _ => p.error("three numbers belong here"),
-    }
+    let [m, n, k] = p.numbers()?[..] else {
+        return p.error("three numbers belong here");
+    };
+    let per = if p.eat_word("per") { p.integer()? } else { 2 };
+    Ok(Strategy::MmaSync(MmaShape { m, n, k, per }))
 }
 
 /// `channel0 tile 1`

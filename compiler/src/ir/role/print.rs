@@ -103,7 +103,12 @@ impl Dialect for OpKind {
             }
             OpKind::Dot { strategy } => {
                 match strategy {
-                    Strategy::MmaSync(s) => write!(out, "dot mma_sync [{}, {}, {}]", s.m, s.n, s.k),
+                    Strategy::MmaSync(s) => {
+                        write!(out, "dot mma_sync [{}, {}, {}]", s.m, s.n, s.k);
+                        if s.per != 2 {
+                            write!(out, " per {}", s.per);
+                        }
+                    }
                     Strategy::Fma => out.write("dot fma"),
                 }
                 out.operands(operands);

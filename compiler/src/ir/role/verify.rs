@@ -18,8 +18,8 @@
 //! - operations on channels name one and a tile of it, whose shape theirs fits; slots are `i64`, `live` is `bool`; what
 //!   is copied asynchronously comes from a view's slice of two extents with its last dimension, 4, 8 or 16 bytes at once,
 //!   to a channel filled so; what is written, to one filled from registers;
-//! - `dot` has one layout on accumulator and result; with `mma.sync` its operands are 16-bit floats and K a multiple of
-//!   the instruction's, and the layouts of the operands are the fragments that go with the result's;
+//! - `dot` has one layout on accumulator and result; with `mma.sync` the instruction exists for its operands and K is a
+//!   multiple of the instruction's, and the layouts of the operands are the fragments that go with the result's;
 //! - `barrier`, `commit_copies` and `wait_copies` have no operands and no results.
 
 use cranelift_entity::EntityRef;
@@ -38,7 +38,7 @@ use crate::{
     },
     layout::{
         Layout,
-        fragments::{Side, is_mma_result, operand},
+        fragments::{MmaShape, Side, is_mma_result, operand},
         is_in_order,
         swizzle::{CHUNK, SharedLayout},
     },
@@ -497,11 +497,13 @@ fn ring(kernel: &Kernel, channel: &Channel) -> Finding {
 fn product(strategy: Strategy, left: &tile::Type, layouts: [Option<&Layout>; 3]) -> Finding {
     let k = left.shape()[1];
     if let Strategy::MmaSync(shape) = strategy {
+        let fits = match left.elem() {
+            DType::F16 | DType::Bf16 => [MmaShape::M16N8K8, MmaShape::M16N8K16].contains(&shape),
+            DType::Tf32 => shape == MmaShape::M16N8K8_32,
+            t => t.bits() == 8 && shape == MmaShape::M16N8K32,
+        };
         ensure!(
-            (shape.m, shape.n) == (16, 8)
-                && matches!(shape.k, 8 | 16)
-                && matches!(left.elem(), DType::F16 | DType::Bf16)
-                && k.is_multiple_of(shape.k),
+            fits && k.is_multiple_of(shape.k),
             "there is no `mma.sync` of {shape:?} for {left}"
         );
     }
