@@ -138,7 +138,7 @@ impl<'a, 'o> Runner<'a, 'o> {
     pub fn settle(&mut self) -> Eval<()> {
         if let Some(tensors) = &mut self.ev.tensors {
             for (value, data) in tensors.made.drain(..) {
-                self.now.set(&self.ev.body, value, data);
+                self.now.set(&self.ev.body, value, data.make());
             }
         }
         let body = &self.ev.body;

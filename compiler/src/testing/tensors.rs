@@ -23,12 +23,31 @@ use crate::{
 };
 
 /// Elements of one tensor of a test.
-const MAX_ELEMENTS: u64 = 1 << 26;
+const MAX_ELEMENTS: u64 = 1 << 24;
+
+/// A tensor's elements, made when they are needed: who only walks a test needs none.
+pub struct Making(Box<dyn FnOnce() -> Data>);
+
+impl Making {
+    pub(super) fn new(make: impl FnOnce() -> Data + 'static) -> Making {
+        Making(Box::new(make))
+    }
+
+    pub(super) fn make(self) -> Data {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for Making {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Making")
+    }
+}
 
 /// The tensors that a test has made and that its values do not hold yet.
 #[derive(Debug, Default)]
 pub struct Tensors {
-    pub(super) made: Vec<(ValueId, Data)>,
+    pub(super) made: Vec<(ValueId, Making)>,
     /// Those that began `empty`.
     pub(super) empty: Vec<ValueId>,
 }
@@ -102,10 +121,11 @@ impl<'a> Evaluator<'a> {
                 let shape = self.tensor_shape(&given[1])?;
                 let seed = self.as_const_int(&given[2].value, given[2].span, "a seed")?;
                 let n = elements(&shape);
-                let data = (0..n)
-                    .map(|i| round_to(elem, random::normal(seed as u64, i)))
-                    .collect();
-                Ok(self.made(elem, &shape, Data::Float(data), span))
+                let data = Making::new(move || {
+                    let values = (0..n).map(|i| round_to(elem, random::normal(seed as u64, i)));
+                    Data::Float(values.collect())
+                });
+                Ok(self.made(elem, &shape, data, span))
             }
             "uniform_ints" => {
                 let shape = self.tensor_shape(&given[1])?;
@@ -134,14 +154,17 @@ impl<'a> Evaluator<'a> {
                         );
                     }
                 }
-                let values = (0..elements(&shape)).map(|i| random::within(seed as u64, i, lo, hi));
-                let data = if held == DType::Bool {
-                    Data::Bool(values.map(|v| v != 0).collect())
-                } else if held.is_float() {
-                    Data::Float(values.map(|v| from_int(held, v.into())).collect())
-                } else {
-                    Data::Int(values.collect())
-                };
+                let n = elements(&shape);
+                let data = Making::new(move || {
+                    let values = (0..n).map(|i| random::within(seed as u64, i, lo, hi));
+                    if held == DType::Bool {
+                        Data::Bool(values.map(|v| v != 0).collect())
+                    } else if held.is_float() {
+                        Data::Float(values.map(|v| from_int(held, v.into())).collect())
+                    } else {
+                        Data::Int(values.collect())
+                    }
+                });
                 Ok(self.made(held, &shape, data, span))
             }
             "tensor" => {
@@ -155,18 +178,20 @@ impl<'a> Evaluator<'a> {
                 let n = elements(&shape) as usize;
                 let held = value_type(elem);
                 // What nobody stores should show: floats are NaN, integers an odd pattern.
-                let data = if held == DType::Bool {
-                    Data::Bool(vec![true; n])
-                } else if held.is_float() {
-                    let canary = round_to(held, f64::NAN);
-                    Data::Float(vec![canary; n])
-                } else {
-                    let bits = elem.bits();
-                    let pattern = 0xA5A5_A5A5_A5A5_A5A5u64 as i64 as i128;
-                    let canary = crate::sema::eval::wrap_int(pattern, elem);
-                    debug_assert!(bits >= 4);
-                    Data::Int(vec![canary as i64; n])
-                };
+                let data = Making::new(move || {
+                    if held == DType::Bool {
+                        Data::Bool(vec![true; n])
+                    } else if held.is_float() {
+                        let canary = round_to(held, f64::NAN);
+                        Data::Float(vec![canary; n])
+                    } else {
+                        let bits = elem.bits();
+                        let pattern = 0xA5A5_A5A5_A5A5_A5A5u64 as i64 as i128;
+                        let canary = crate::sema::eval::wrap_int(pattern, elem);
+                        debug_assert!(bits >= 4);
+                        Data::Int(vec![canary as i64; n])
+                    }
+                });
                 let value = self.made(held, &shape, data, span);
                 if let (Value::Run(id), Some(tensors)) = (&value, &mut self.tensors) {
                     tensors.empty.push(*id);
@@ -177,7 +202,13 @@ impl<'a> Evaluator<'a> {
     }
 
     /// A value of a test that has these elements.
-    pub(super) fn made(&mut self, elem: DType, shape: &[u32], data: Data, span: Span) -> Value<'a> {
+    pub(super) fn made(
+        &mut self,
+        elem: DType,
+        shape: &[u32],
+        data: Making,
+        span: Span,
+    ) -> Value<'a> {
         let ty = if shape.is_empty() {
             Type::Scalar(elem)
         } else {
@@ -325,7 +356,7 @@ impl<'a> Evaluator<'a> {
         } else {
             Data::Int(ints)
         };
-        Ok(self.made(held, shape, data, span))
+        Ok(self.made(held, shape, Making::new(move || data), span))
     }
 }
 
