@@ -267,3 +267,58 @@ op pick(y: out view<i32>[n], k: int) {
         assert_eq!(tensor(&args, "y"), wanted);
     }
 }
+
+#[test]
+fn what_grows_without_end_is_refused() {
+    let kernel = "
+kernel copy(x: view<f32>[n], y: out view<f32>[n]) grid (i in ceil_div(n, 64)) { y[i*64 +: 64] = x[i*64 +: 64]; }
+fn doubled(x) { let a = x + x; let b = a + a; let c = b + b; c + c }
+";
+    let lets: String = (0..60)
+        .map(|i| format!("let v{} = v{i} + v{i}; ", i + 1))
+        .collect();
+    let calls = "doubled(".repeat(20) + "n" + &")".repeat(20);
+    let parts = "view (".repeat(20) + "x" + &")[1 .. n - 1]".repeat(20);
+    let mut nested = String::new();
+    for depth in 0..14 {
+        let inner = match depth {
+            0 => "copy".to_owned(),
+            depth => format!("o{}", depth - 1),
+        };
+        let launches = format!("launch {inner}(x, y); ").repeat(8);
+        nested += &format!("op o{depth}(x: view<f32>[n], y: out view<f32>[n]) {{ {launches} }}\n");
+    }
+    let op =
+        |body: &str| format!("{kernel}op wide(x: view<f32>[n], y: out view<f32>[n]) {{ {body} }}");
+    for (text, name) in [
+        (
+            op(&format!(
+                "let v0 = n; {lets} if v60 > 3 {{ launch copy(x, y); }}"
+            )),
+            "wide",
+        ),
+        (
+            op(&format!("if {calls} > 3 {{ launch copy(x, y); }}")),
+            "wide",
+        ),
+        (op(&format!("launch copy({parts}, y);")), "wide"),
+        (
+            op("for const i in 0..1000000000 { launch copy(x, y); }"),
+            "wide",
+        ),
+        (op("for const i in 0..1025 { launch copy(x, y); }"), "wide"),
+        (format!("{kernel}{nested}"), "o13"),
+    ] {
+        let start = std::time::Instant::now();
+        let error = made(&text, name).unwrap_err();
+        assert!(
+            error.contains("E0305") || error.contains("E0508"),
+            "{error}"
+        );
+        assert!(start.elapsed().as_secs() < 20, "{error}");
+    }
+    // A step that leaves the range ends the loop.
+    let text =
+        op("for const i in 1..9223372036854775807 step 9223372036854775807 { launch copy(x, y); }");
+    assert_eq!(made(&text, "wide").unwrap().record.steps.len(), 1);
+}

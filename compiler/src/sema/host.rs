@@ -19,6 +19,9 @@ use crate::{
     syntax::ast::{self, ExprKind},
 };
 
+/// Terms of a formula that the walk makes: more than any launch should evaluate.
+pub(crate) const MAX_TERMS: usize = 2048;
+
 /// Why an expression is no formula: where, and in words. `None`: it has been told.
 pub(crate) type NoFormula = Option<(Span, String)>;
 
@@ -361,11 +364,19 @@ impl<'a> Evaluator<'a> {
 
     /// The formula that a scalar of the body computes, if the host can.
     pub fn formula_of(&self, id: ValueId) -> Option<Formula> {
+        let mut budget = MAX_TERMS;
+        self.formula_within(id, &mut budget)
+    }
+
+    /// The formula that a scalar computes, in no more than so many terms.
+    fn formula_within(&self, id: ValueId, budget: &mut usize) -> Option<Formula> {
+        *budget = budget.checked_sub(1)?;
         if let Some(formula) = self.hosts.get(&id) {
+            *budget = budget.checked_sub(formula.0.len())?;
             return Some(formula.clone());
         }
         let op = &self.body.ops[self.body.defining_op(id)?];
-        let operand = |i: usize| self.formula_of(op.operands[i]);
+        let mut operand = |i: usize| self.formula_within(op.operands[i], budget);
         Some(match &op.kind {
             OpKind::Constant(Constant::Int(v, _)) => Formula::int(*v),
             OpKind::Constant(Constant::Bool(v)) => Formula::int((*v).into()),

@@ -17,6 +17,7 @@ use super::{
     access::count,
     call::{Argument, CArgument, bare, list},
     eval::{Binding, Evaluator, Frame},
+    host::MAX_TERMS,
     instance::{CArgs, Maker, find_item, make_given, named_instance, parse_instance, with_stack},
     modules::{Def, Module, Program, nearest},
     value::{Extent, Host, HostView, Symbol, TypeValue, Value},
@@ -107,7 +108,8 @@ pub(crate) fn make_op(
     name: Option<String>,
     target: Target,
 ) -> (Option<Op>, Diagnostics) {
-    make_nested(program, owner, op, cargs, name, target, &[])
+    let mut left = MAX_STEPS;
+    make_nested(program, owner, op, cargs, name, target, (&[], &mut left))
 }
 
 fn make_nested(
@@ -117,7 +119,7 @@ fn make_nested(
     cargs: CArgs<'_, '_>,
     name: Option<String>,
     target: Target,
-    around: &[*const ast::Op],
+    (around, left): (&[*const ast::Op], &mut usize),
 ) -> (Option<Op>, Diagnostics) {
     // The parameters of an op are those that a kernel has.
     let kernel = as_kernel(op);
@@ -137,9 +139,11 @@ fn make_nested(
         instances: Vec::new(),
         requires: Vec::new(),
         nesting,
+        left: *left,
         told: Diagnostics::default(),
     };
     let result = walk.op(&mut ev, &kernel, owner, op, cargs);
+    *left = walk.left;
     let mut diagnostics = std::mem::take(&mut ev.diagnostics);
     diagnostics.extend(walk.told);
     if result.is_err() || diagnostics.has_errors() {
@@ -197,6 +201,8 @@ struct Walk {
     steps: Vec<Step>,
     instances: Vec<Launched>,
     requires: Vec<Fact>,
+    /// Launches that may still be walked, those of inner ops included.
+    left: usize,
     /// The ops being walked, outermost first.
     nesting: Vec<*const ast::Op>,
     /// What was said of the kernels that are launched.
@@ -403,6 +409,7 @@ impl Walk {
             Some(guard) => Formula::select(guard, after, before),
             None => after,
         };
+        let after = sized(ev, after, value.span)?;
         if let Some(binding) = ev.local_mut(&name.name) {
             binding.value = host(after);
         }
@@ -467,7 +474,10 @@ impl Walk {
                     format!("an `op` has at most {MAX_STEPS} launches"),
                 );
             }
-            i += step;
+            let Some(next) = i.checked_add(step) else {
+                break;
+            };
+            i = next;
         }
         if loop_.rev {
             indices.reverse();
@@ -599,7 +609,7 @@ impl Walk {
             ExprKind::Paren(inner) if is_if(inner) => self.scalar(ev, inner),
             ExprKind::If(branch) => self.choice(ev, branch, expr.span),
             _ => match ev.formula(expr, false) {
-                Ok(formula) => Ok(formula),
+                Ok(formula) => sized(ev, formula, expr.span),
                 Err(None) => Err(Told),
                 Err(Some((span, why))) => ev.fail(Diagnostic::error(codes::E0508, span, why).note(
                     "an `op` decides by dimensions and integer parameters, before anything has run",
@@ -628,7 +638,7 @@ impl Walk {
                 );
             }
         };
-        Ok(Formula::select(condition, yes, no))
+        sized(ev, Formula::select(condition, yes, no), span)
     }
 
     fn arm<'a>(&mut self, ev: &mut Evaluator<'a>, block: &'a ast::Block) -> Eval<Formula> {
@@ -697,7 +707,7 @@ impl Walk {
                 if let Some(last) = view.extents.last_mut().filter(|_| old != new) {
                     let bits = Formula::binary(FormulaOp::Mul, last.clone(), Formula::int(old));
                     *last = match last.as_int() {
-                        Some(n) if old % new != 0 && (n * old) % new != 0 => {
+                        Some(n) if i128::from(n) * i128::from(old) % i128::from(new) != 0 => {
                             return ev.error(
                                 codes::E0507,
                                 expr.span,
@@ -842,7 +852,8 @@ impl Walk {
                     };
                     let low = clamp(from.clone(), Formula::int(0));
                     let high = clamp(to.clone(), low.clone());
-                    view.extents[dim] = Formula::binary(FormulaOp::Sub, high, low);
+                    view.extents[dim] =
+                        sized(ev, Formula::binary(FormulaOp::Sub, high, low), index.span)?;
                     view.arg.steps.push(ViewStep::Slice {
                         dim: dim as u32,
                         from,
@@ -935,13 +946,14 @@ impl Walk {
             passed.flatten(&param.name.name, arg.value, arg.span);
         }
         let text = named_instance(name, &values);
-        if self.steps.len() >= MAX_STEPS {
+        if self.left == 0 || self.steps.len() >= MAX_STEPS {
             return ev.error(
                 codes::E0305,
                 span,
                 format!("an `op` has at most {MAX_STEPS} launches"),
             );
         }
+        self.left -= 1;
         match item {
             ast::ItemKind::Kernel(kernel) => {
                 let known = self
@@ -975,6 +987,9 @@ impl Walk {
                 let args = self.arguments(ev, &text, &signature, passed, span)?;
                 self.note_uses(index, &args);
                 let when = self.guard();
+                if let Some(when) = &when {
+                    sized(ev, when.clone(), span)?;
+                }
                 self.steps.push(Step {
                     instance: index as u32,
                     when,
@@ -997,7 +1012,7 @@ impl Walk {
                     CArgs::Values(&values),
                     Some(text.clone()),
                     self.target,
-                    &self.nesting,
+                    (&self.nesting, &mut self.left),
                 );
                 self.tell(ev, diagnostics, &text, span);
                 let Some(made) = made else {
@@ -1341,7 +1356,8 @@ impl Walk {
                     ParamKind::Scalar {
                         default: Some(v), ..
                     } => Some(Formula::int(v as i64)),
-                    _ => None,
+                    // As a run has it: what was left out is 0.
+                    _ => Some(Formula::int(0)),
                 },
             },
             Term::Given(p) => Some(match args.get(p as usize)? {
@@ -1357,7 +1373,12 @@ impl Walk {
             }),
             other => Some(Formula(vec![other])),
         };
-        let formula = |f: &Formula| f.substitute(term).ok_or(Told);
+        let grown = std::cell::Cell::new(false);
+        let formula = |f: &Formula| {
+            let made = f.substitute(term).ok_or(Told)?;
+            grown.set(grown.get() || made.0.len() > MAX_TERMS);
+            Ok::<Formula, Told>(made)
+        };
         let guard = self.guard();
         let under = |when: &Option<Formula>| -> Eval<Option<Formula>> {
             let inner = when.as_ref().map(formula).transpose()?;
@@ -1407,6 +1428,13 @@ impl Walk {
             if known.is_none() {
                 self.instances.push(launched);
             }
+        }
+        if self.steps.len() + record.steps.len() > MAX_STEPS {
+            return ev.error(
+                codes::E0305,
+                span,
+                format!("an `op` has at most {MAX_STEPS} launches"),
+            );
         }
         for step in &record.steps {
             let mut list = Vec::new();
@@ -1468,6 +1496,13 @@ impl Walk {
                 when: under(&step.when)?,
                 args: list,
             });
+        }
+        if grown.get() {
+            return ev.error(
+                codes::E0305,
+                span,
+                "this grows too large when it is written out over dimensions and parameters",
+            );
         }
         Ok(())
     }
@@ -1628,6 +1663,21 @@ fn truth(formula: Formula) -> Formula {
         true => formula,
         false => Formula::binary(FormulaOp::Ne, formula, Formula::int(0)),
     }
+}
+
+/// A formula, unless it has grown too large for a launch to evaluate.
+fn sized(ev: &mut Evaluator<'_>, formula: Formula, span: Span) -> Eval<Formula> {
+    if formula.0.len() <= MAX_TERMS {
+        return Ok(formula);
+    }
+    ev.fail(
+        Diagnostic::error(
+            codes::E0305,
+            span,
+            "this grows too large when it is written out over dimensions and parameters",
+        )
+        .help("pass it as a parameter"),
+    )
 }
 
 fn is_if(expr: &ast::Expr) -> bool {
