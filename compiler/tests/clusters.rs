@@ -99,7 +99,7 @@ fn the_blocks_of_a_cluster_exchange_values() {
 
 /// Two axes: sums along each, and along one after the other.
 const GRID: &str = "
-kernel grid(x: view<f32>[m, 2, 3], rows: out view<f32>[m, 2, 3], cols: out view<f32>[m, 2, 3], all: out view<f32>[m, 2, 3])
+kernel two(x: view<f32>[m, 2, 3], rows: out view<f32>[m, 2, 3], cols: out view<f32>[m, 2, 3], all: out view<f32>[m, 2, 3])
 grid (r in 2 cluster, i in m, c in 3 cluster)
 {
     let v = x[i, r, c];
@@ -110,7 +110,7 @@ grid (r in 2 cluster, i in m, c in 3 cluster)
 
 #[test]
 fn a_cluster_has_several_axes() {
-    let instance = make(GRID, "grid").unwrap_or_else(|e| panic!("{e}"));
+    let instance = make(GRID, "two").unwrap_or_else(|e| panic!("{e}"));
     let m = 2;
     let x: Vec<f64> = (0..m * 6).map(|v| f64::from(1u32 << v)).collect();
     let zeros = || tensor(DType::F32, &[m, 2, 3], &vec![0.0; m * 6]);

@@ -13,7 +13,7 @@ use super::{
     eval::{Evaluator, Frame, Tail},
     instance::{CArgs, Maker, body_for},
     modules::{Def, Module},
-    value::{Symbol, TypeValue, Value, VariantType, VariantValue, ViewValue},
+    value::{Origin, Symbol, TypeValue, Value, VariantType, VariantValue, ViewValue},
 };
 use crate::{
     diagnostics::{Diagnostic, codes},
@@ -463,8 +463,20 @@ impl<'a> Evaluator<'a> {
                 ast::ViewFact::Distinct(_) if !known.distinct => "distinct",
                 ast::ViewFact::Align(bytes, _) => {
                     let bytes = u32::try_from(*bytes).unwrap_or(u32::MAX);
-                    if known.align.is_none_or(|a| a % bytes != 0) {
-                        self.assume_facts(vec![Fact::Aligned { param, bytes }]);
+                    match pass.view.origin {
+                        Origin::Param(_) if known.align.is_some_and(|a| a % bytes == 0) => {}
+                        Origin::Param(_) => {
+                            self.assume_facts(vec![Fact::Aligned { param, bytes }]);
+                        }
+                        _ => {
+                            let name = &pass.view.name;
+                            let title = format!(
+                                "what is called counts on this being aligned to {bytes} bytes, and where a part of `{name}` lies is \
+                                 known at run time only"
+                            );
+                            let error = Diagnostic::error(codes::E0403, pass.span, title);
+                            return self.fail(error.label(pass.ty.span, "declared so here"));
+                        }
                     }
                     continue;
                 }
