@@ -403,7 +403,10 @@ fn launched(
     targets: &[Target],
 ) -> Result<Option<tesserine_compiler::emit::set::SetFile>, Failure> {
     use rayon::prelude::*;
-    use tesserine_compiler::emit::set::{SetFile, SetKernel};
+    use tesserine_compiler::{
+        diagnostics::codes,
+        emit::set::{SetFile, SetKernel},
+    };
 
     let mut told = Diagnostics::default();
     let mut wanted: Vec<(&Found, String)> = Vec::new();
@@ -435,25 +438,47 @@ fn launched(
         }
     }
     // Some launches are to fail: what cannot be made is not in the set, and the test says whether that is right.
-    let kernels: Vec<SetKernel> = wanted
+    let made: Vec<(SetKernel, Vec<String>)> = wanted
         .par_iter()
         .map(|(test, name)| {
-            let made = |target: &Target| {
-                if session.is_op(test.module, name) {
-                    session.instantiate_op(test.module, name, *target).is_ok()
+            let mut served = Vec::new();
+            let mut missing = Vec::new();
+            for &target in targets {
+                let made = if session.is_op(test.module, name) {
+                    session
+                        .instantiate_op(test.module, name, target)
+                        .map(|_| ())
                 } else {
-                    session.instantiate(test.module, name, *target).is_ok()
+                    session.instantiate(test.module, name, target).map(|_| ())
+                };
+                match made {
+                    Ok(()) => served.push(target),
+                    Err(why) => missing.extend(
+                        why.iter()
+                            .find(|d| d.code != codes::E0605)
+                            .map(|d| format!("{}: {}: {}", target.name(), d.code, d.title)),
+                    ),
                 }
-            };
+            }
             let source = test.name.rsplit_once("::").map_or("", |(file, _)| file);
-            SetKernel {
+            let kernel = SetKernel {
                 source: source.to_owned(),
                 instances: vec![name.clone()],
-                targets: targets.iter().copied().filter(made).collect(),
+                targets: served,
                 own_targets: true,
-            }
+            };
+            (kernel, missing)
         })
         .collect();
+    for (kernel, missing) in &made {
+        for why in missing {
+            terminal::warn(format_args!(
+                "note: `{}` is left out for {why}\n",
+                kernel.instances[0]
+            ));
+        }
+    }
+    let kernels: Vec<SetKernel> = made.into_iter().map(|(kernel, _)| kernel).collect();
     if told.has_errors() {
         report(&told, session.sources());
         return Err(Failure::Reported);
