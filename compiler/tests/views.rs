@@ -725,3 +725,144 @@ fn what_is_stored_twice_at_once_is_told() {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn packed_elements_lie_from_the_low_bits_up() {
+    let text = "kernel bits(x: view<u8>[n], y: out view<u1>[n]) grid (i in ceil_div(n, 16)) {
+            y[i*16 +: 16] = x[i*16 +: 16] != 0;
+        }
+        kernel back(y: view<u1>[n], s: i32, x: out view<u8>[8], one: out view<u8>[1]) grid (i in 1) {
+            x[..] = y[s +: 8] as u8;
+            one[0] = if y[s] { 7 } else { 3 };
+        }
+        kernel halves(a: view<i4>[m, n], b: out view<i4>[m, n], c: out view<u4>[m, n]) grid (i in m) {
+            b[i, 0 +: 8] = -a[i, 0 +: 8];
+            c[i, 0 +: 8] = bitcast<u8>(a[i, 0 +: 8]) & 15;
+        }
+        kernel floats(a: view<f32>[m, n], b: mut view<e2m1>[m, n], c: out view<f32>[m, 4]) grid (i in m) {
+            b[i, 0 +: 6] = a[i, 0 +: 6] as e2m1;
+            c[i, ..] = b[i, 2 +: 4] as f32;
+        }
+        kernel known(x: view<u8>[n], s: i32, y: mut view<u1>[n]) where s % 8 == 0, n % 16 == 0 grid (one in 1) {
+            for j in 0..n step 16 { y[s + j +: 8 until n] = x[s + j +: 8] != 0; }
+        }";
+    let bytes = |arg: &Arg| match arg {
+        Arg::Tensor(tensor) => tensor.data.clone(),
+        Arg::Scalar(_) => panic!("a scalar"),
+    };
+    let launch = |name: &str, args: Vec<(&str, Arg)>| {
+        let mut args = named(args);
+        interp::launch(&make(text, name), &mut args).unwrap_or_else(|e| panic!("{e}"));
+        args
+    };
+    for n in [1usize, 8, 13, 40] {
+        let x: Vec<f64> = (0..n)
+            .map(|i| f64::from(u8::from(i * i % 3 == 1)))
+            .collect();
+        let args = launch(
+            "bits",
+            vec![
+                ("x", tensor(DType::U8, &[n], x.clone())),
+                ("y", tensor(DType::U1, &[n], vec![0.0; n])),
+            ],
+        );
+        let mut packed = vec![0u8; n.div_ceil(8)];
+        (0..n).for_each(|i| packed[i / 8] |= (x[i] as u8) << (i % 8));
+        assert_eq!(bytes(&args["y"]), packed);
+        for s in [-3i64, 0, 5] {
+            let args = launch(
+                "back",
+                vec![
+                    ("y", args["y"].clone()),
+                    ("s", Arg::from(s)),
+                    ("x", tensor(DType::U8, &[8], vec![9.0; 8])),
+                    ("one", tensor(DType::U8, &[1], vec![9.0])),
+                ],
+            );
+            let expected: Vec<u8> = (s..s + 8).map(|i| at(&x, i) as u8).collect();
+            assert_eq!(bytes(&args["x"]), expected);
+            assert_eq!(bytes(&args["one"]), [if at(&x, s) != 0.0 { 7 } else { 3 }]);
+        }
+    }
+    // Rows of five: three bytes each.
+    let a: Vec<f64> = (0..15).map(|i| f64::from(i * 5 % 16 - 8)).collect();
+    let args = launch(
+        "halves",
+        vec![
+            ("a", tensor(DType::I4, &[3, 5], a.clone())),
+            ("b", tensor(DType::I4, &[3, 5], vec![0.0; 15])),
+            ("c", tensor(DType::U4, &[3, 5], vec![0.0; 15])),
+        ],
+    );
+    let mut rows = vec![[0u8; 9]; 3];
+    for (i, v) in a.iter().enumerate() {
+        let code = *v as i32;
+        for (rows, code) in rows.iter_mut().zip([code, -code, code]) {
+            let byte = i / 5 * 3 + i % 5 / 2;
+            rows[byte] |= ((code & 15) as u8) << (i % 5 % 2 * 4);
+        }
+    }
+    for (name, row) in ["a", "b", "c"].into_iter().zip(&rows) {
+        assert_eq!(bytes(&args[name])[..], row[..], "{name}");
+    }
+    let a = [
+        0.0, 0.3, -1.4, 2.6, 100.0, -0.24, 5.1, -3.4, 0.75, 1.25, -6.0, 1.76,
+    ];
+    let args = launch(
+        "floats",
+        vec![
+            ("a", tensor(DType::F32, &[2, 6], a)),
+            ("b", tensor(DType::E2m1, &[2, 6], vec![0.0; 12])),
+            ("c", tensor(DType::F32, &[2, 4], vec![0.0; 8])),
+        ],
+    );
+    // Of 0, 0.5, 1, 1.5, 2, 3, 4, 6 the nearest, ties to the even code.
+    let e2m1 = [
+        0.0, 0.5, -1.5, 3.0, 6.0, 0.0, 6.0, -3.0, 1.0, 1.0, -6.0, 2.0,
+    ];
+    match (&args["b"], &args["c"]) {
+        (Arg::Tensor(b), Arg::Tensor(c)) => {
+            assert_eq!(b.to_f64(), e2m1);
+            assert_eq!(c.to_f64(), [&e2m1[2..6], &e2m1[8..12]].concat());
+        }
+        _ => panic!("scalars"),
+    }
+    let x: Vec<f64> = (0..48).map(|i| f64::from(u8::from(i % 5 == 0))).collect();
+    let args = launch(
+        "known",
+        vec![
+            ("x", tensor(DType::U8, &[48], x.clone())),
+            ("s", Arg::from(8)),
+            ("y", tensor(DType::U1, &[48], vec![0.0; 48])),
+        ],
+    );
+    let mut packed = [0u8; 6];
+    for i in (0..48).filter(|i| i / 8 % 2 == 1) {
+        packed[i / 8] |= (x[i] as u8) << (i % 8);
+    }
+    assert_eq!(bytes(&args["y"]), packed);
+}
+
+#[test]
+fn any_pad_shows_where_a_result_depends_on_it() {
+    let text = "kernel k(x: view<f32>[n], t: view<u8>[n], y: out view<f32>[4], z: out view<u8>[4]) grid (one in 1) {
+        y[..] = load(x[0 +: 4], pad = any);
+        z[..] = load(t[0 +: 4], pad = any);
+    }";
+    let instance = make(text, "k");
+    let args = || {
+        vec![
+            ("x", tensor(DType::F32, &[3], ramp(3))),
+            ("t", tensor(DType::U8, &[3], ramp(3))),
+            ("y", tensor(DType::F32, &[4], vec![0.0; 4])),
+            ("z", tensor(DType::U8, &[4], vec![0.0; 4])),
+        ]
+    };
+    let y = run(&instance, args(), "y");
+    assert_eq!(y[..3], [1.0, 2.0, 3.0]);
+    assert!(y[3].is_nan());
+    assert_eq!(
+        run(&instance, args(), "z"),
+        [1.0, 2.0, 3.0, f64::from(0xa5)]
+    );
+}

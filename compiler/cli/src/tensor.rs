@@ -39,9 +39,10 @@ impl HostTensor {
         let bits = elements.and_then(|n| n.checked_mul(u64::from(dtype.bits())));
         match bits {
             Some(bits) if bits.div_ceil(8) <= 1 << 40 => {
-                let whole_rows = shape
-                    .last()
-                    .is_none_or(|&last| (last as u64 * u64::from(dtype.bits())).is_multiple_of(8));
+                let whole_rows = shape.len() < 2
+                    || shape.last().is_none_or(|&last| {
+                        (last as u64 * u64::from(dtype.bits())).is_multiple_of(8)
+                    });
                 if whole_rows || !dtype.is_packed() {
                     Ok(bits.div_ceil(8) as usize)
                 } else {

@@ -72,6 +72,7 @@ codes! {
     E0208: "a dimension that no argument binds",
     E0209: "a slice without a constant shape",
     E0210: "a view that cannot be seen so",
+    E0211: "packed elements that do not begin at whole bytes",
     E0301: "something that must be a constant",
     E0302: "constant arithmetic without a value",
     E0303: "an `assert const` that fails",

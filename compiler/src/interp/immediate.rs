@@ -110,7 +110,8 @@ impl Tensor {
             });
         }
         for i in 0..elements {
-            tensor.set_code(i, data.code(i, dtype));
+            let at = tensor.place(i);
+            tensor.set_code(at, data.code(i, dtype));
         }
         Ok(tensor)
     }

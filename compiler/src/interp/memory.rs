@@ -40,7 +40,7 @@ pub enum TensorError {
 }
 
 impl Tensor {
-    /// Row-major, of `data`.
+    /// Row-major, of `data`. Rows of packed elements begin at bytes.
     pub fn from_bytes(
         dtype: DType,
         shape: Vec<usize>,
@@ -97,10 +97,14 @@ impl Tensor {
         })
     }
 
-    /// Row-major, all bits 0.
+    /// Row-major, all bits 0. Rows of packed elements begin at bytes.
     pub fn zeros(dtype: DType, shape: Vec<usize>) -> Result<Tensor, TensorError> {
         let strides = contiguous(dtype, &shape)?;
-        let elements: usize = shape.iter().product();
+        let elements = match shape.first() {
+            _ if shape.contains(&0) => 0,
+            Some(&rows) if rows > 1 => rows * strides[0],
+            _ => reach(&shape, &strides),
+        };
         let bytes = (elements * dtype.bits() as usize).div_ceil(8);
         Tensor::strided(dtype, shape, strides, vec![0; bytes])
     }
@@ -129,7 +133,8 @@ impl Tensor {
             } else {
                 u64::from(value != 0.0)
             };
-            tensor.set_code(i, code);
+            let at = tensor.place(i);
+            tensor.set_code(at, code);
         }
         Ok(tensor)
     }
@@ -158,6 +163,17 @@ impl Tensor {
     /// How many elements the shape has.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
+    }
+
+    /// Where element `i`, row-major, of a tensor made here lies.
+    pub(super) fn place(&self, i: usize) -> usize {
+        match (self.dtype.is_packed(), &self.shape[..]) {
+            (true, [_, .., last]) => {
+                let row = last.next_multiple_of(8 / self.dtype.bits() as usize);
+                i / last * row + i % last
+            }
+            _ => i,
+        }
     }
 
     /// Where each element lies, row-major, in elements.
@@ -277,14 +293,24 @@ impl Tensor {
     }
 }
 
-/// Row-major strides, if the number of bits fits.
+/// From the first element past the last one.
+fn reach(shape: &[usize], strides: &[usize]) -> usize {
+    let last = shape.iter().zip(strides).map(|(&d, &s)| (d - 1) * s);
+    last.sum::<usize>() + 1
+}
+
+/// Row-major strides, if the number of bits fits. Rows of packed elements begin at bytes.
 fn contiguous(dtype: DType, shape: &[usize]) -> Result<Vec<usize>, TensorError> {
     let mut strides = vec![1usize; shape.len()];
     let mut elements = 1usize;
     for (d, &extent) in shape.iter().enumerate().rev() {
         strides[d] = elements;
+        let row = match dtype.is_packed() && d + 1 == shape.len() && d > 0 {
+            true => extent.next_multiple_of(8 / dtype.bits() as usize),
+            false => extent,
+        };
         elements = elements
-            .checked_mul(extent.max(1))
+            .checked_mul(row.max(1))
             .filter(|&n| n <= isize::MAX as usize / 64)
             .ok_or_else(|| TensorError::TooLarge {
                 dtype,

@@ -223,6 +223,12 @@ impl<'k> Machine<'k> {
                 Constant::Int(value, _) => Data::Int(vec![value]),
                 Constant::Float(value, _) => Data::Float(vec![value]),
                 Constant::Bool(value) => Data::Bool(vec![value]),
+                // What shows where a program does depend on it.
+                Constant::Any(ty) if ty.is_float() => Data::Float(vec![f64::NAN]),
+                Constant::Any(ty) if ty.is_int() => {
+                    Data::Int(vec![wrap(ty, 0xa5a5_a5a5_a5a5_a5a5_u64 as i64)])
+                }
+                Constant::Any(_) => Data::Bool(vec![true]),
             },
             OpKind::Param(index) => {
                 let index = *index as usize;

@@ -105,7 +105,11 @@ impl Simplify<'_> {
         }
         if op.regions.is_empty() && op.results.len() == 1 {
             let ty = self.from.ty(op.results[0]).clone();
-            let value = self.simple(op.kind.clone(), operands, ty, into, op.span);
+            let kind = match op.kind {
+                OpKind::Constant(constant) => OpKind::Constant(constant.settled()),
+                ref kind => kind.clone(),
+            };
+            let value = self.simple(kind, operands, ty, into, op.span);
             self.map.insert(op.results[0], value);
             return;
         }

@@ -14,7 +14,7 @@ use crate::{
     diagnostics::{Diagnostic, codes},
     ir::{
         OpId, ValueId,
-        tile::{Cache, CompareOp, Index, ReduceOp, Type, loaded, tile_or_scalar},
+        tile::{Cache, CompareOp, Constant, Index, ReduceOp, Type, loaded, tile_or_scalar},
     },
     span::Span,
     syntax::ast::{self, IndexKind},
@@ -366,7 +366,8 @@ impl<'a> Evaluator<'a> {
         }
         let elem = loaded(view.elem);
         let pad = match pad {
-            None | Some((Value::Any, _)) => self.zero(elem, slice.span)?,
+            None => self.zero(elem, slice.span)?,
+            Some((Value::Any, _)) => self.constant(Constant::Any(elem)),
             Some((value, span)) => {
                 let (t, shape) = self.unify(&[(value, span)], span)?;
                 if !shape.is_empty()
@@ -382,6 +383,7 @@ impl<'a> Evaluator<'a> {
                 self.coerce(value, elem, &[], span)?
             }
         };
+        self.check_even(slice)?;
         let id = self.view_id(&view);
         let value = self.builder(slice.span).load(
             id,
@@ -472,6 +474,7 @@ impl<'a> Evaluator<'a> {
             .help(cast_help(&text, elem));
             return self.fail(diagnostic);
         }
+        self.check_bytes(slice)?;
         let x = self.coerce(value.0, elem, &shape, value.1)?;
         let x = self.memory_order(x, &slice.order, slice.span);
         let id = self.view_id(&slice.view.clone());

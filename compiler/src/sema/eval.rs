@@ -81,6 +81,10 @@ pub(crate) struct Evaluator<'a> {
     pub cluster_axes: u32,
     /// Facts that the body itself asks for (`assume`).
     pub assumed: Vec<Fact>,
+    /// Facts without which the kernel does not run: its `where`.
+    pub required: Vec<Fact>,
+    /// Of the index of each loop that runs, where it begins and its step.
+    pub counters: HashMap<ValueId, (ValueId, ValueId)>,
     pub frames: Vec<Frame<'a>>,
     /// Calls being walked, outermost first.
     pub calls: Vec<(Span, String)>,
@@ -149,6 +153,8 @@ impl<'a> Evaluator<'a> {
             signature: Signature::default(),
             cluster_axes: 0,
             assumed: Vec::new(),
+            required: Vec::new(),
+            counters: HashMap::new(),
             frames: vec![Frame::new(module)],
             calls: Vec::new(),
             returned: None,
@@ -557,6 +563,7 @@ impl<'a> Evaluator<'a> {
             Constant::Int(v, _) => v as u64,
             Constant::Float(v, _) => v.to_bits(),
             Constant::Bool(v) => u64::from(v),
+            Constant::Any(_) => return self.prologue(|b, _| b.constant(constant)),
         };
         let key = (bits, constant.dtype());
         if let Some(&value) = self.constants.get(&key) {

@@ -453,6 +453,7 @@ impl<'e, 'a> Maker<'e, 'a> {
         for fact in &kernel.wheres {
             self.ev.facts(fact, &mut requires)?;
         }
+        self.ev.required = requires.clone();
         if own {
             self.ev.frame().module = self.source_module;
             for fact in &self.source.wheres {

@@ -21,6 +21,7 @@ mod host;
 pub(crate) mod instance;
 pub(crate) mod modules;
 pub(crate) mod op;
+mod packed;
 mod races;
 mod stmt;
 mod tile_ops;

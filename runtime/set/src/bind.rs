@@ -765,6 +765,12 @@ impl<'a> Binding<'a> {
                     address: view.address,
                 });
             }
+            // Rows of packed elements begin at bytes.
+            if view.dtype.is_packed()
+                && let Some(error) = view.misalignment(1)
+            {
+                return Err(error);
+            }
             if let Some(error) = view.declared.facts.align.and_then(|b| view.misalignment(b)) {
                 return Err(error);
             }

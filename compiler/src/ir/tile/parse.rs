@@ -101,6 +101,12 @@ fn parse_constant(p: &mut Parser<'_>) -> Result<Constant, ParseError> {
     if p.eat_word("false") {
         return Ok(Constant::Bool(false));
     }
+    if p.eat_word("any") {
+        return p.ahead(|p| {
+            p.expect(":")?;
+            Ok(Constant::Any(p.dtype()?))
+        });
+    }
     // The type behind the literal says how to read it.
     let ty = p.ahead(|p| {
         p.float(false)?;

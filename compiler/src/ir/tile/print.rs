@@ -292,6 +292,7 @@ impl OpKind {
                     Constant::Int(value, _) => write!(out, "{value}"),
                     Constant::Float(value, ty) => out.float(value, ty),
                     Constant::Bool(value) => write!(out, "{value}"),
+                    Constant::Any(_) => write!(out, "any"),
                 }
             }
             OpKind::Param(index) => {

@@ -73,12 +73,24 @@ pub enum Constant {
     /// Of any float type, already rounded to it. NaN and infinities included.
     Float(f64, DType),
     Bool(bool),
+    /// Whatever is at hand: the program does not depend on it.
+    Any(DType),
 }
 
 impl Constant {
+    /// What compiled code takes: a zero stands for whatever is at hand.
+    pub fn settled(self) -> Constant {
+        match self {
+            Constant::Any(DType::Bool) => Constant::Bool(false),
+            Constant::Any(ty) if ty.is_float() => Constant::Float(0.0, ty),
+            Constant::Any(ty) => Constant::Int(0, ty),
+            constant => constant,
+        }
+    }
+
     pub fn dtype(self) -> DType {
         match self {
-            Constant::Int(_, ty) | Constant::Float(_, ty) => ty,
+            Constant::Int(_, ty) | Constant::Float(_, ty) | Constant::Any(ty) => ty,
             Constant::Bool(_) => DType::Bool,
         }
     }
@@ -91,6 +103,7 @@ impl PartialEq for Constant {
             (Constant::Int(a, s), Constant::Int(b, t)) => a == b && s == t,
             (Constant::Float(a, s), Constant::Float(b, t)) => a.to_bits() == b.to_bits() && s == t,
             (Constant::Bool(a), Constant::Bool(b)) => a == b,
+            (Constant::Any(s), Constant::Any(t)) => s == t,
             _ => false,
         }
     }

@@ -688,7 +688,7 @@ fn constant_fits(constant: Constant) -> Finding {
                 "{value:?} is no value of {elem}"
             );
         }
-        Constant::Bool(_) => {}
+        Constant::Bool(_) | Constant::Any(_) => {}
     }
     Ok(())
 }

@@ -207,6 +207,7 @@ impl<'a> Evaluator<'a> {
         }
         let region = self.body.new_region();
         let index = self.body.add_argument(region, Type::Scalar(DType::I64));
+        self.counters.insert(index, (operands[0], operands[2]));
         let arguments = self.arguments(region, &inits);
         let mut arguments = arguments.into_iter();
         let carried: Vec<Value<'a>> = before
