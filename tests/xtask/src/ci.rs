@@ -24,7 +24,7 @@ const WITHOUT_LLVM: &[&str] = &[
 ];
 
 /// Where our own Tess lies. Wrong programs (`tests/diagnostics`) stay as they are written.
-const SOURCES: &[&str] = &["kernels-dsl", "stdlib"];
+const SOURCES: &[&str] = &["kernels-dsl", "stdlib", "examples"];
 
 /// A part of CI.
 struct Part {
