@@ -237,9 +237,18 @@ impl<'a> Evaluator<'a> {
         match self.formula(expr, declare) {
             Ok(formula) => Ok(formula),
             Err(None) => Err(super::Told),
-            Err(Some((span, why))) => self.fail(Diagnostic::error(code, span, why).note(format!(
-                "{what} is evaluated at the launch, from dimensions and integer parameters"
-            ))),
+            Err(Some((span, why))) => {
+                let diagnostic = Diagnostic::error(code, span, why).note(format!(
+                    "{what} is evaluated at the launch, from dimensions and integer parameters"
+                ));
+                self.fail(if what == "the extent of the grid" {
+                    diagnostic.help(
+                        "of a number that only the device knows, write `i in most until number`",
+                    )
+                } else {
+                    diagnostic
+                })
+            }
         }
     }
 

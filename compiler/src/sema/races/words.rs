@@ -167,6 +167,9 @@ impl Checker<'_> {
             return diagnostic
                 .note("`scatter` promises that blocks store apart from each other, not that none reads what another stores");
         }
-        diagnostic.note("each alone tells blocks apart, but not in the same way: the same dimension, the same stride, and both within one stride")
+        let diagnostic = diagnostic.note("each alone tells blocks apart, but not in the same way: the same dimension, the same stride, and both within one stride");
+        diagnostic.help(
+            "let both take the same slice of a block's own, or let one of them take another view",
+        )
     }
 }
