@@ -174,6 +174,34 @@ impl Access {
         true
     }
 
+    /// What covers `self` and `other`, whatever they are.
+    fn or(mut self, other: &Access) -> Access {
+        let alike = |a: &Dim, b: &Dim| {
+            let terms = |d: &Dim| d.start.as_ref().map(|s| s.terms.clone());
+            terms(a) == terms(b) && a.from == b.from && a.until == b.until
+        };
+        let pairs = || self.dims.iter().zip(&other.dims);
+        let alike: Vec<bool> = pairs().map(|(a, b)| alike(a, b)).collect();
+        let same_memory = self.bits == other.bits && self.cover(other);
+        for (dim, alike) in self.dims.iter_mut().zip(alike) {
+            if !alike || !same_memory {
+                *dim = Dim {
+                    start: None,
+                    extent: 1,
+                    from: None,
+                    until: None,
+                };
+            }
+        }
+        if format!("{:?}", self.logical) != format!("{:?}", other.logical) {
+            self.logical = None;
+        }
+        self.guards.retain(|g| other.guards.contains(g));
+        self.arrivals
+            .retain(|a| other.arrivals.iter().any(|b| a.op == b.op));
+        self
+    }
+
     /// Whether an index tile may name an element twice.
     fn may_repeat(&self) -> bool {
         let by_tile = |dims: &[Dim]| dims.iter().any(|d| d.start.is_none());
@@ -424,6 +452,14 @@ impl Checker<'_> {
 
     /// Each access for itself is apart, or needs not be: are they together?
     fn pairs(&self, facts: &Facts, bunches: &[Bunch<'_>], out: &mut Vec<Diagnostic>) {
+        // Mostly there is one way for all, and no need to look at pairs.
+        let mut hulls = bunches.iter().map(|b| &b.hull);
+        if let Some(first) = hulls.next() {
+            let all = hulls.fold(first.clone(), |all, next| all.or(next));
+            if bunches.len() > 2 && proof::apart(&self.forms, facts, &all, &all).is_ok() {
+                return;
+            }
+        }
         let mut told: BTreeSet<usize> = BTreeSet::new();
         for (i, one) in bunches.iter().enumerate() {
             for other in &bunches[i..] {
@@ -451,9 +487,16 @@ impl Checker<'_> {
                             continue;
                         }
                         told.insert(at.place);
-                        out.push(match proof::apart(&self.forms, facts, at, at) {
-                            Err(open) if at.kind == Kind::Load => self.not_apart(at, &open),
-                            _ => self.not_alike(at, from),
+                        let shared = matches!(from.kind, Kind::Atomic | Kind::Arrive);
+                        let alone = match at.kind {
+                            Kind::Load if !shared && at.arrivals.is_empty() => {
+                                proof::apart(&self.forms, facts, at, at)
+                            }
+                            _ => Ok(()),
+                        };
+                        out.push(match alone {
+                            Err(open) => self.not_apart(at, &open),
+                            Ok(()) => self.not_alike(at, from),
                         });
                     }
                 }

@@ -163,6 +163,11 @@ impl Checker<'_> {
                 .note("blocks may combine into one element by atomic operations, but not store to it or read it meanwhile")
                 .help("read the result in a later launch, or inside `if arrive(…)`");
         }
+        if at.kind == Kind::Load && !at.arrivals.is_empty() {
+            return diagnostic
+                .note("the last block to arrive sees what the others stored before they arrived, and nothing that is stored after")
+                .help("store first, then arrive");
+        }
         if from.kind == Kind::Scatter {
             return diagnostic
                 .note("`scatter` promises that blocks store apart from each other, not that none reads what another stores");
