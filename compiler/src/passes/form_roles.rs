@@ -2,7 +2,8 @@
 //! everything.
 //!
 //! How many warps: what the schedule says, else by the largest tile, so that a thread holds some 16 elements of it with
-//! up to eight warps, and 32 with up to 32.
+//! up to eight warps, and 32 with up to 32; where there are products, by the largest of their results, since these want
+//! registers more than threads.
 
 use std::collections::HashMap;
 
@@ -19,6 +20,9 @@ use crate::{
 /// Elements a thread up to eight warps, and beyond.
 const FEW: u64 = 16;
 const MANY: u64 = 32;
+
+/// Elements a thread of a product's result, with four to eight warps.
+const OF_PRODUCT: u64 = 64;
 
 pub fn run(kernel: &tile::Kernel, target: Target) -> Result<role::Kernel, Diagnostics> {
     let warps = match kernel.header.schedule.warps {
@@ -103,17 +107,32 @@ fn too_large(kernel: &tile::Kernel, warps: u32) -> Result<(), Diagnostics> {
 }
 
 fn chosen(kernel: &tile::Kernel) -> u32 {
+    let warp = u64::from(Target::WARP);
+    let product = kernel
+        .body
+        .ops
+        .values()
+        .filter(|op| op.kind == tile::OpKind::Dot)
+        .map(|op| elements(kernel.body.ty(op.results[0])))
+        .max();
+    if let Some(elements) = product {
+        let warps = elements.div_ceil(warp * OF_PRODUCT).next_power_of_two();
+        return warps.clamp(4, 8) as u32;
+    }
     let most = kernel
         .body
         .values
         .values()
-        .map(|v| v.ty.shape().iter().map(|&d| u64::from(d)).product::<u64>())
+        .map(|v| elements(&v.ty))
         .max()
         .unwrap_or(1);
-    let warp = u64::from(Target::WARP);
     let few = most.div_ceil(warp * FEW).next_power_of_two();
     let many = most.div_ceil(warp * MANY).next_power_of_two();
     few.min(8).max(many.min(32)) as u32
+}
+
+fn elements(ty: &tile::Type) -> u64 {
+    ty.shape().iter().map(|&d| u64::from(d)).product()
 }
 
 fn copy(

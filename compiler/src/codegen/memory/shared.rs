@@ -78,7 +78,7 @@ impl<'a> Lower<'a> {
             let column = self.b.add(plan.thread[1], Val::i32(column));
             let bytes = self.shared_byte(plan, row, column);
             let pointer = self.shared_pointer(bytes);
-            return (self.b.offset(pointer, plan.slot), 0);
+            return (self.b.offset(pointer, plan.slot), plan.start);
         }
         let bytes = column * plan.element;
         let turned = bytes ^ (layout.turn(row) * CHUNK);
@@ -96,11 +96,11 @@ impl<'a> Lower<'a> {
                 pointer
             }
         };
-        (pointer, constant + row * layout.pitch)
+        (pointer, constant + row * layout.pitch + plan.start)
     }
 
-    /// Where an element lies in slot 0, from the start of the block's shared memory. Tiles begin at multiples of what is
-    /// permuted, so that XOR reaches the permuted bits of the sum.
+    /// Where an element lies in its tile. Tiles begin at multiples of what is permuted, so that this is the same in all that
+    /// have one layout, and loops that follow each other share it.
     fn shared_byte(&mut self, plan: &SharedPlan<'_>, row: Val, column: Val) -> Val {
         let layout = plan.tile.layout;
         let turn = self.b.lshr(row, layout.shift);
@@ -109,8 +109,7 @@ impl<'a> Lower<'a> {
         let bytes = self.b.mul(column, Val::i32(plan.element));
         let bytes = self.b.xor(bytes, turn);
         let above = self.b.mul(row, Val::i32(layout.pitch));
-        let sum = self.b.add(above, bytes);
-        self.b.add(sum, Val::i32(plan.start))
+        self.b.add(above, bytes)
     }
 
     pub fn write_shared(
