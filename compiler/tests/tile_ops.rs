@@ -563,3 +563,76 @@ fn products_in_batches() {
         &[("y", DType::F32, vec![2, 3, 5, 9], y)],
     );
 }
+
+#[test]
+fn instructions_of_the_programs_own() {
+    let text = "kernel k(x: view<f32>[64], h: view<bf16>[64], i: view<i32>[64], y: out view<f32>[64], g: out view<bf16>[64], z: out view<i32>[64], l: out view<i64>[64]) grid (b in 1) {
+        let t = x[..];
+        y[..] = ptx(\"fma.rn.f32 $0, $1, $2, $1\", t, 2.0) -> f32 else (fma(t, 2.0, t));
+        g[..] = ptx(\"tanh.approx.bf16 $0, $1;\", h[..]) -> bf16 else (h[..] * 0.5);
+        let n = i[..];
+        z[..] = ptx(\"prmt.b32 $0, $1, $1, 0x0123;\", n) -> i32 else (n + 1);
+        l[..] = ptx(\"{ .reg .pred p; setp.lt.s32 p, $1, 0; selp.b64 $0, 1, 0, p; }\", n) -> i64 else ((n < 0) as i64);
+        debug(t.sum());
+    }";
+    let mut noise = Noise(9);
+    let (x, h, i) = (
+        noise.ints(64, -9, 9),
+        noise.ints(64, -9, 9),
+        noise.ints(64, -9, 9),
+    );
+    let shape = vec![64];
+    let each = |v: &[f64], f: fn(f64) -> f64| v.iter().map(|&x| f(x)).collect::<Vec<_>>();
+    check(
+        &program(text),
+        &[
+            ("x", DType::F32, shape.clone(), x.clone()),
+            ("h", DType::Bf16, shape.clone(), h.clone()),
+            ("i", DType::I32, shape.clone(), i.clone()),
+        ],
+        &[
+            ("y", DType::F32, shape.clone(), each(&x, |v| 3.0 * v + 0.0)),
+            ("g", DType::Bf16, shape.clone(), each(&h, |v| 0.5 * v)),
+            ("z", DType::I32, shape.clone(), each(&i, |v| v + 1.0)),
+            ("l", DType::I64, shape, each(&i, |v| f64::from(v < 0.0))),
+        ],
+    );
+}
+
+#[test]
+fn rests_have_the_sign_of_the_divisor() {
+    let text = "kernel k(a: view<f32>[80], b: view<f32>[80], c: view<f64>[80], y: out view<f32>[80], z: out view<f64>[80]) grid (g in 1) {
+        y[..] = a[..] % b[..];
+        z[..] = c[..] % (b[..] as f64);
+    }";
+    let mut noise = Noise(10);
+    let mut wide = |count: usize| -> Vec<f64> {
+        (0..count)
+            .map(|_| f64::from(f32::from_bits(noise.next() as u32)))
+            .collect()
+    };
+    let (a, b) = (wide(80), wide(80));
+    let floored = |a: f64, b: f64| {
+        let r = a % b;
+        if r != 0.0 && (r < 0.0) != (b < 0.0) {
+            r + b
+        } else {
+            r
+        }
+    };
+    let z: Vec<f64> = a.iter().zip(&b).map(|(&a, &b)| floored(a, b)).collect();
+    let y = z.iter().map(|&r| f64::from(r as f32)).collect();
+    let shape = vec![80];
+    check(
+        &program(text),
+        &[
+            ("a", DType::F32, shape.clone(), a.clone()),
+            ("b", DType::F32, shape.clone(), b),
+            ("c", DType::F64, shape.clone(), a),
+        ],
+        &[
+            ("y", DType::F32, shape.clone(), y),
+            ("z", DType::F64, shape, z),
+        ],
+    );
+}

@@ -3,7 +3,7 @@
 use tesserine_set::DType;
 
 use super::{
-    builder::{F64, I1, Ty, Val},
+    builder::{F64, I1, I32, I64, Ty, Val},
     lower::Lower,
 };
 use crate::{
@@ -100,17 +100,77 @@ impl Lower<'_> {
             BinaryOp::Mul => self.b.binary("fmul contract", a, b),
             BinaryOp::MulExact => self.b.binary("fmul", a, b),
             BinaryOp::Div => self.b.binary("fdiv", a, b),
-            BinaryOp::Rem => {
-                // Python's: the sign of the divisor.
-                let quotient = self.b.binary("fdiv", a, b);
-                let whole = self.b.intrinsic("llvm.floor", &[quotient]);
-                let back = self.b.fneg(whole);
-                self.b.intrinsic("llvm.fma", &[back, b, a])
-            }
+            BinaryOp::Rem => self.float_rem(a, b),
             BinaryOp::Min => self.b.intrinsic("llvm.minnum", &[a, b]),
             BinaryOp::Max => self.b.intrinsic("llvm.maxnum", &[a, b]),
             _ => return Err(self.not_yet("this operation on floats")),
         })
+    }
+
+    /// The rest of a division rounded down, exactly: it has the sign of the divisor. The quotient is taken off in pieces
+    /// that a float holds, the largest first.
+    fn float_rem(&mut self, a: Val, b: Val) -> Val {
+        let ty = a.ty;
+        let (int, mantissa) = match ty {
+            F64 => (I64, 52),
+            _ => (I32, 23),
+        };
+        let infinity = Val::float(f64::INFINITY, ty);
+        let zero = Val::float(0.0, ty);
+        let size = self.b.intrinsic("llvm.fabs", &[b]);
+        let magnitude = self.b.intrinsic("llvm.fabs", &[a]);
+        let finite = self.b.fcmp("olt", magnitude, infinity);
+        let divides = self.b.fcmp("ogt", size, zero);
+        let valid = self.b.and(finite, divides);
+
+        let (head, work, after) = (self.b.label(), self.b.label(), self.b.label());
+        let before = self.b.block();
+        self.b.jump(head);
+        self.b.begin(head);
+        let slot = self.b.phis(&[ty]);
+        let rest = slot.results()[0];
+        let magnitude = self.b.intrinsic("llvm.fabs", &[rest]);
+        let more = self.b.fcmp("oge", magnitude, size);
+        let more = self.b.and(more, valid);
+        self.b.branch(more, work, after, false);
+        self.b.begin(work);
+        // The divisor times a power of two, so that the quotient has few bits. Powers beyond the largest go in two steps.
+        let exponent = |this: &mut Self, v: Val| {
+            let bits = this.b.bitcast(v, int);
+            this.b.lshr(bits, mantissa)
+        };
+        let (high, low) = (exponent(self, magnitude), exponent(self, size));
+        let apart = self.b.sub(high, low);
+        let spare = Val::int(i64::from(mantissa) - 3, int);
+        let up = self.b.sub(apart, spare);
+        let up = self.b.intrinsic("llvm.smax", &[up, Val::int(0, int)]);
+        let half = self.b.lshr(up, 1);
+        let other = self.b.sub(up, half);
+        let bias = (1i64 << (ty.bits() - mantissa - 2)) - 1;
+        let mut step = size;
+        for power in [half, other] {
+            let biased = self.b.add(power, Val::int(bias, int));
+            let bits = self.b.shl(biased, mantissa);
+            let factor = self.b.bitcast(bits, ty);
+            step = self.b.binary("fmul", step, factor);
+        }
+        let quotient = self.b.binary("fdiv", rest, step);
+        let quotient = self.b.intrinsic("llvm.trunc", &[quotient]);
+        let back = self.b.fneg(quotient);
+        let next = self.b.intrinsic("llvm.fma", &[back, step, rest]);
+        let latch = self.b.block();
+        self.b.jump_back(head);
+        self.b.fill(slot, &[(before, vec![a]), (latch, vec![next])]);
+        self.b.begin(after);
+
+        let negative = self.b.fcmp("olt", rest, zero);
+        let wants = self.b.fcmp("olt", b, zero);
+        let differs = self.b.xor(negative, wants);
+        let some = self.b.fcmp("one", rest, zero);
+        let differs = self.b.and(differs, some);
+        let turned = self.b.binary("fadd", rest, b);
+        let rest = self.b.select(differs, turned, rest);
+        self.b.select(valid, rest, Val::float(f64::NAN, ty))
     }
 
     fn binary_int(

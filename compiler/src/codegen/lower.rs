@@ -182,6 +182,11 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
+    /// The kernel is of this PTX version at least.
+    pub(super) fn raise(&mut self, version: PtxVersion) {
+        self.version = self.version.max(version);
+    }
+
     /// Whether the target has the instruction; raises the kernel's PTX version if so.
     pub fn may_use(&mut self, instruction: Instruction) -> bool {
         legality::has(instruction, self.target) && self.need(instruction).is_ok()
@@ -658,7 +663,8 @@ impl<'a> Lower<'a> {
                 Tile::If => self.branch(id),
                 Tile::For { rev, .. } => self.counted_loop(id, *rev),
                 Tile::While => self.searching_loop(id),
-                Tile::Assert { .. } => Ok(()),
+                // Nothing in what is released.
+                Tile::Assert { .. } | Tile::Debug { .. } => Ok(()),
                 _ => self.tile_operation(id, kind),
             },
         }
@@ -699,6 +705,16 @@ impl<'a> Lower<'a> {
                 self.rearrange(op, kind)?
             }
             Tile::Iota => self.iota(result)?,
+            Tile::Ptx { text } => {
+                let operands: Vec<(Regs, DType)> = op
+                    .operands
+                    .iter()
+                    .map(|&v| (self.get(v), self.elem(v)))
+                    .collect();
+                let made = self.inline_ptx(text, &operands)?;
+                self.set(result, made);
+                return Ok(());
+            }
             Tile::Scan { .. }
             | Tile::Sort { .. }
             | Tile::TopK { .. }
@@ -706,10 +722,9 @@ impl<'a> Lower<'a> {
             | Tile::Occurrence
             | Tile::Take { .. }
             | Tile::Concat { .. }
-            | Tile::Ptx { .. }
             | Tile::ClusterReduce { .. }
-            | Tile::Debug { .. } => return Err(self.not_yet("this operation")),
-            Tile::Reduce { .. }
+            | Tile::Debug { .. }
+            | Tile::Reduce { .. }
             | Tile::Dot
             | Tile::Load { .. }
             | Tile::Store { .. }

@@ -14,6 +14,7 @@ mod convert;
 mod elementwise;
 mod float;
 mod grid;
+mod inline;
 mod llvm;
 mod lower;
 mod math;

@@ -105,7 +105,7 @@ fn min(a: f64, b: f64) -> f64 {
 }
 
 /// With the sign of the divisor, as Python's `%`.
-fn floored_rem(a: f64, b: f64) -> f64 {
+pub(crate) fn floored_rem(a: f64, b: f64) -> f64 {
     let r = a % b;
     if r != 0.0 && (r < 0.0) != (b < 0.0) {
         r + b

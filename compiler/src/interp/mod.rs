@@ -27,6 +27,7 @@ use tesserine_set::{
     Access, ArgShape, BindError, Binding, FormulaError, OpError, ParamKind, ScalarValue, Signature,
 };
 
+pub(crate) use elementwise::floored_rem;
 pub use immediate::{Immediate, MAX_STEPS};
 pub use memory::{Tensor, TensorError};
 pub use op::{OpReport, run_op, run_op_with};

@@ -956,7 +956,6 @@ impl<'a> Evaluator<'a> {
                 (elem.is_int() || elem == DType::Bool, "integers or `bool`")
             }
             BinaryOp::Shl | BinaryOp::Shr | BinaryOp::MulHi => (elem.is_int(), "integers"),
-            BinaryOp::Rem => (elem.is_int(), "integers"),
             BinaryOp::MulExact => (elem.is_float(), "floats"),
             _ => (elem != DType::Bool, "numbers"),
         };
@@ -1062,6 +1061,7 @@ impl<'a> Evaluator<'a> {
                     BinaryOp::Sub => x - y,
                     BinaryOp::Mul | BinaryOp::MulExact => x * y,
                     BinaryOp::Div => x / y,
+                    BinaryOp::Rem => crate::interp::floored_rem(x, y),
                     BinaryOp::Min => x.min(y),
                     BinaryOp::Max => x.max(y),
                     _ => return self.error(codes::E0102, span, "this operation takes integers"),

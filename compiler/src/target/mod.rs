@@ -3,6 +3,7 @@
 //! Invariants: [`Target::ALL`] is in the order that `..=` in schedules uses; everything that differs between targets is
 //! a column of the table here or a row of [`legality`], so that no other module compares SM numbers.
 
+pub mod inline;
 pub mod legality;
 
 use std::fmt;
