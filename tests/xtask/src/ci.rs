@@ -151,7 +151,7 @@ fn default_set(runner: &mut Runner) -> Result<(), Failure> {
     let name = "tess starts with an empty environment";
     runner.output(name, command)?.success(name)?;
     let mut command = runner.command(&tess);
-    command.args(["test", "kernels-dsl", "examples"]);
+    command.args(["test", "kernels-dsl", "examples", "tests/conformance/tiles"]);
     runner.step("tests of the kernels and examples", command)?;
 
     let ci = runner.root().join("target/ci");
