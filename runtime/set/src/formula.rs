@@ -85,6 +85,19 @@ impl FormulaOp {
         })
     }
 
+    /// The comparison that holds where this one does not.
+    fn opposite(self) -> Option<FormulaOp> {
+        Some(match self {
+            FormulaOp::Eq => FormulaOp::Ne,
+            FormulaOp::Ne => FormulaOp::Eq,
+            FormulaOp::Lt => FormulaOp::Ge,
+            FormulaOp::Ge => FormulaOp::Lt,
+            FormulaOp::Gt => FormulaOp::Le,
+            FormulaOp::Le => FormulaOp::Gt,
+            _ => return None,
+        })
+    }
+
     /// The spelling in source: an infix operator, or a function's name for the last column.
     fn spelling(self) -> (&'static str, u8) {
         match self {
@@ -160,6 +173,13 @@ impl Formula {
 
     /// `op a`.
     pub fn unary(op: FormulaOp, mut a: Formula) -> Formula {
+        if op == FormulaOp::Not
+            && let Some(Term::Op(last)) = a.0.last_mut()
+            && let Some(opposite) = last.opposite()
+        {
+            *last = opposite;
+            return a;
+        }
         a.0.push(Term::Op(op));
         a.folded()
     }

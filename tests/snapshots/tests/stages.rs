@@ -28,6 +28,10 @@ fn instances(targets: &[Target], each: impl Fn(&Session, &str, Target, &tile::In
     for (kernel, instance) in chosen(&set) {
         let loaded = session.load(&set.folder.join(&kernel.source), Some(&set.folder));
         let module = told(loaded, session.sources());
+        // What an op launches stands in the list of figures.
+        if session.is_op(module, instance) {
+            continue;
+        }
         for &target in targets {
             let made = told(
                 session.instantiate(module, instance, target),
