@@ -322,3 +322,48 @@ fn doubled(x) { let a = x + x; let b = a + a; let c = b + b; c + c }
         op("for const i in 1..9223372036854775807 step 9223372036854775807 { launch copy(x, y); }");
     assert_eq!(made(&text, "wide").unwrap().record.steps.len(), 1);
 }
+
+#[test]
+fn optional_tensors_are_passed_on_or_left_out() {
+    let text = "
+interface Act { fn apply(self, x) = x; }
+variant Plain: Act { }
+variant Shift: Act { by: view<f32>[n]  fn apply(self, x) = x + self.by[0 +: 8]; }
+kernel added<A: Act = Plain>(x: view<f32>[n], bias?: view<f32>[n], y: out view<f32>[n], act: A, s: f32 = 1.0) grid (i in ceil_div(n, 8)) {
+    let mut v = x[i*8 +: 8] * s;
+    if const given(bias) { v = v + bias[i*8 +: 8]; }
+    y[i*8 +: 8] = act.apply(v);
+}
+op inner<A: Act = Plain>(x: view<f32>[n], bias?: view<f32>[n], y: out view<f32>[n], act: A, s: f32 = 3.0) {
+    launch added<A>(x, bias, y, act, s);
+}
+op outer(x: view<f32>[n], bias?: view<f32>[n], by: view<f32>[n], y: out view<f32>[n], z: out view<f32>[n]) {
+    launch inner(x, bias = bias, y = y, s = 2.0);
+    if const given(bias) { launch inner(y, y = z, act = Shift(by = by)); } else { launch inner(x, y = z, s = 0.5); }
+}
+";
+    let op = made(text, "outer").unwrap();
+    let names: Vec<&str> = op
+        .instances
+        .iter()
+        .map(|l| l.instance.name.as_str())
+        .collect();
+    assert_eq!(names, ["added<Plain>", "added<Shift>"]);
+    for given in [false, true] {
+        let mut args = interp::Args::default();
+        let f = |k: f64| floats(&[5], move |i| i as f64 * k);
+        args.insert("x".into(), f(1.0).into());
+        if given {
+            args.insert("bias".into(), f(10.0).into());
+        }
+        args.insert("by".into(), f(100.0).into());
+        args.insert("y".into(), f(0.0).into());
+        args.insert("z".into(), f(0.0).into());
+        let report = interp::run_op(&op, &mut args).unwrap();
+        assert_eq!(report.launches.len(), 2);
+        let (y, z) = if given { (12.0, 136.0) } else { (2.0, 0.5) };
+        let times = |k: f64| (0..5).map(|i| f64::from(i) * k).collect::<Vec<_>>();
+        assert_eq!(tensor(&args, "y"), times(y));
+        assert_eq!(tensor(&args, "z"), times(z));
+    }
+}

@@ -12,7 +12,8 @@ mod values;
 use std::rc::Rc;
 
 use tesserine_set::{
-    Access, DType, Fact, Formula, FormulaOp, OpRecord, Step, ViewArg, ViewBase, WorkspaceRecord,
+    Access, DType, Fact, Formula, FormulaOp, OpRecord, Step, Term, ViewArg, ViewBase,
+    WorkspaceRecord,
 };
 
 use values::{host, sized, truth};
@@ -412,7 +413,9 @@ impl Walk {
 
     fn branch<'a>(&mut self, ev: &mut Evaluator<'a>, branch: &'a ast::If) -> Eval<()> {
         let condition = self.scalar(ev, &branch.cond)?;
-        if branch.constant && condition.as_int().is_none() {
+        // Whether a parameter is given is constant in a kernel, and a condition like any other here.
+        let given = condition.0.iter().any(|t| matches!(t, Term::Given(_)));
+        if branch.constant && condition.as_int().is_none() && !given {
             return ev.error(
                 codes::E0301,
                 branch.cond.span,
