@@ -7,7 +7,7 @@
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use tesserine_compiler::{
-    Session,
+    Module, Session,
     diagnostics::{self, Diagnostic, Diagnostics, codes},
     interp::{self, Arg, Limits, Tensor},
     ir::tile,
@@ -76,7 +76,8 @@ fn wrong(path: PathBuf) -> Wrong {
     let bytes = fs::read(&path).unwrap();
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let mut session = Session::new();
-    let list = diagnose(&mut session, &path, &text);
+    let loaded = session.load(&path, None);
+    let list = diagnose(&session, loaded, &text);
     let rendered: Vec<String> = list
         .iter()
         .map(|d| diagnostics::render(d, session.sources(), false))
@@ -97,8 +98,8 @@ fn header<'a>(text: &'a str, key: &str) -> Option<&'a str> {
         .map(str::trim)
 }
 
-fn diagnose(session: &mut Session, path: &std::path::Path, text: &str) -> Diagnostics {
-    let module = match session.load(path, None) {
+fn diagnose(session: &Session, loaded: Result<Module, Diagnostics>, text: &str) -> Diagnostics {
+    let module = match loaded {
         Ok(module) => module,
         Err(list) => return list,
     };
@@ -273,6 +274,70 @@ fn every_code_has_a_page_and_a_program() {
             "docs/errors/{name} explains no code"
         );
     }
+}
+
+/// Where the statements of a page's example stand.
+const AROUND: (&str, &str) = (
+    "kernel example<T: dtype = f16, B: int = 64>(
+    x: view<f32>[m, n], h: view<T>[m, n], v: view<f32>[n], ids: view<i32>[k], p: view<i32>[b + 1] sorted,
+    y: out view<f32>[m, n], z: out view<f32>[n], c: mut view<i32>[n], lse?: out view<f32>[m], s: f32, limit: i32,
+) grid (i in ceil_div(m, 16), j in ceil_div(n, 64))
+{\n",
+    "}\n",
+);
+
+/// Pages whose example is no program, or a program only with others.
+const NO_EXAMPLE: &[&str] = &[
+    "E0003", "E0105", "E0501", "E0502", "E0610", "E0690", "E0805", "E0806", "E0812",
+];
+
+#[test]
+fn the_example_of_every_page_is_wrong_as_it_says() {
+    let mut wrong = Vec::new();
+    for (code, _, page) in codes::ALL {
+        if NO_EXAMPLE.contains(&code.as_str()) {
+            continue;
+        }
+        let example = page
+            .split_once("```tess\n")
+            .and_then(|(_, rest)| rest.split_once("```"))
+            .map(|(example, _)| example);
+        let Some(example) = example else {
+            wrong.push(format!("{code}: no example"));
+            continue;
+        };
+        let item = [
+            "//",
+            "kernel ",
+            "fn ",
+            "op ",
+            "test ",
+            "const ",
+            "use ",
+            "interface ",
+            "variant ",
+            "struct ",
+            "layout ",
+            "schedule ",
+        ];
+        let text = if item.iter().any(|word| example.starts_with(word)) {
+            example.to_owned()
+        } else {
+            format!("{}{example}{}", AROUND.0, AROUND.1)
+        };
+        let text = match text.contains("test ") {
+            true => format!("// test\n{text}"),
+            false => text,
+        };
+        let mut session = Session::new();
+        let loaded = session.load_text("example.tess", &text);
+        let list = diagnose(&session, loaded, &text);
+        let codes: BTreeSet<&str> = list.iter().map(|d| d.code.as_str()).collect();
+        if codes != BTreeSet::from([code.as_str()]) {
+            wrong.push(format!("{code}: {codes:?}\n{text}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
 /// Codes that no program is known to provoke: instructions that the language reaches only by operations not compiled yet, code
