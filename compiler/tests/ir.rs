@@ -1235,6 +1235,21 @@ fn the_verifier_refuses_headers() {
     let mut groups = kernel();
     groups.header.order = Order::Grouped { group: 0 };
     assert!(errors_of(tile::verify(&groups)).contains("groups of no index"));
+    let mut cluster = kernel();
+    cluster.header.axes[0].cluster = true;
+    cluster.header.axes[0].rev = true;
+    let found = errors_of(tile::verify(&cluster));
+    assert!(found.contains("no cluster") && found.contains("upwards"));
+    cluster.header.axes[0].extent = Formula::int(16);
+    let more = GridAxis {
+        cluster: true,
+        ..GridAxis::new("more", Formula::int(2))
+    };
+    cluster.header.axes.push(more);
+    assert!(errors_of(tile::verify(&cluster)).contains("at most 16"));
+    let mut drawn = kernel();
+    drawn.header.dynamic = true;
+    assert!(errors_of(tile::verify(&drawn)).contains("draw their tiles"));
 }
 
 #[test]
@@ -1331,7 +1346,6 @@ fn the_role_verifier_refuses() {
             "layout [4, 9] register [[0, 1]]",
             "a layout of shape [4, 9]",
         ),
-        ("repeat [1, 1]", "repeat [1]", "one entry a dimension"),
         (
             "lane [[0, 2], [0, 4], [1, 0], [2, 0], [0, 0]]",
             "lane [[0, 2]]",
@@ -1370,6 +1384,7 @@ fn the_role_verifier_refuses() {
         );
     }
     for (from, to, expected) in [
+        ("repeat [1, 1]", "repeat [1]", "one entry a dimension"),
         ("shared0:", "shared1:", "`shared1` is no buffer"),
         (
             "scratch shared0",

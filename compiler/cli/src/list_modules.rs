@@ -189,13 +189,17 @@ fn body_row(signature: &Signature, body: &BodyRecord) -> Vec<String> {
             facts.join(", ")
         },
         format!(
-            "{}({})",
-            if body.persistent.is_some() {
-                "persistent "
-            } else {
-                ""
+            "{}({}){}",
+            match body.persistent {
+                None => "",
+                Some(persistent) if persistent.dynamic => "persistent dynamic ",
+                Some(_) => "persistent ",
             },
-            grid.join(", ")
+            grid.join(", "),
+            match body.cluster {
+                1 => String::new(),
+                blocks => format!(" in clusters of {blocks}"),
+            }
         ),
         body.threads.to_string(),
         body.resources
@@ -272,6 +276,8 @@ fn body_json(signature: &Signature, body: &BodyRecord) -> Value {
         "facts": body.facts.iter().map(|f| signature.show_fact(f)).collect::<Vec<_>>(),
         "grid": body.grid.iter().map(|f| signature.show(f)).collect::<Vec<_>>(),
         "persistent": body.persistent.is_some(),
+        "dynamic": body.persistent.is_some_and(|p| p.dynamic),
+        "cluster": body.cluster,
         "threads": body.threads,
         "shared_bytes": body.shared_bytes,
         "entry": body.entry,

@@ -206,6 +206,26 @@ impl<'a, K: Verifiable> Checker<'a, K> {
             findings.push(unique("axis", &axis.name));
             findings.push(formula(header, &axis.extent));
         }
+        let clusters = || header.axes.iter().filter(|a| a.cluster);
+        for axis in clusters() {
+            if !axis.extent.as_int().is_some_and(|e| (1..=16).contains(&e)) {
+                findings.push(Err(format!(
+                    "the extent of axis `{}` is that of no cluster: a constant from 1 to 16",
+                    axis.name
+                )));
+            }
+        }
+        if header.cluster() > 16 {
+            findings.push(Err("a cluster has at most 16 blocks".to_owned()));
+        }
+        if clusters().any(|a| a.rev) {
+            findings.push(Err("an axis of a cluster is walked upwards".to_owned()));
+        }
+        if header.dynamic && !header.persistent {
+            findings.push(Err(
+                "only blocks that walk the grid draw their tiles".to_owned()
+            ));
+        }
         if let Order::Grouped { group: 0 } = header.order {
             findings.push(Err("groups of no index order the grid".to_owned()));
         }

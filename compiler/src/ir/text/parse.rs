@@ -477,6 +477,15 @@ impl<'a> Parser<'a> {
                 warp,
                 repeat,
             };
+            let bases = layout
+                .register
+                .iter()
+                .chain(&layout.lane)
+                .chain(&layout.warp);
+            let mut ranks = bases.map(Vec::len).chain([layout.repeat.len()]);
+            if !ranks.all(|rank| rank == layout.shape.len()) {
+                return self.error_at(start, "a layout has one entry a dimension");
+            }
             if !layout.is_bounded() {
                 return self.error_at(start, "this layout is larger than any tile");
             }
