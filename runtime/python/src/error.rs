@@ -76,6 +76,7 @@ fn at_fault(error: &BindError) -> Option<&str> {
         | BindError::Rank { param, .. }
         | BindError::StrideCount { param, .. }
         | BindError::NegativeExtent { param, .. }
+        | BindError::LargeExtent { param, .. }
         | BindError::Extent { param, .. }
         | BindError::Unsolvable { param, .. }
         | BindError::Formula { param, .. }

@@ -12,6 +12,9 @@ use crate::{
     ViewParam,
 };
 
+/// No tensor has more elements along a dimension. The compiler counts on it: products of indices do not wrap.
+pub const MAX_EXTENT: i64 = 1 << 48;
+
 /// What is passed for one parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ArgShape<'a> {
@@ -124,6 +127,12 @@ pub enum BindError {
     },
     #[error("`{param}` has {extent} elements in dimension {dim}")]
     NegativeExtent {
+        param: String,
+        dim: usize,
+        extent: i64,
+    },
+    #[error("`{param}` has {extent} elements in dimension {dim}, and 2^48 are the most")]
+    LargeExtent {
         param: String,
         dim: usize,
         extent: i64,
@@ -577,6 +586,13 @@ impl<'a> Binding<'a> {
             }
             if let Some(dim) = view.shape.iter().position(|&e| e < 0) {
                 return Err(BindError::NegativeExtent {
+                    param: param(),
+                    dim,
+                    extent: view.shape[dim],
+                });
+            }
+            if let Some(dim) = view.shape.iter().position(|&e| e > MAX_EXTENT) {
+                return Err(BindError::LargeExtent {
                     param: param(),
                     dim,
                     extent: view.shape[dim],

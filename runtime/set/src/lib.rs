@@ -11,7 +11,7 @@ mod signature;
 mod validate;
 mod writer;
 
-pub use bind::{ArgShape, BindError, Binding, ScalarValue};
+pub use bind::{ArgShape, BindError, Binding, MAX_EXTENT, ScalarValue};
 pub use container::{FORMAT_VERSION, MAGIC, ModuleEntry, ModuleKind};
 pub use dtype::{DType, UnknownDType};
 pub use formula::{Env, Formula, FormulaError, FormulaOp, Term};

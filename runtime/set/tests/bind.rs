@@ -122,6 +122,10 @@ fn forms_are_checked_before_extents() {
         "`weight` has -8 elements in dimension 0"
     );
     assert_eq!(
+        with(1, tensor(&[1 << 49], &[0], 0)),
+        "`weight` has 562949953421312 elements in dimension 0, and 2^48 are the most"
+    );
+    assert_eq!(
         with(1, tensor(&[8], &[], 0)),
         "`weight` has 0 strides for 1 dimensions"
     );

@@ -18,8 +18,8 @@ use crate::ir::{
 
 pub(super) type TermId = u32;
 
-/// No view has as many elements along a dimension: their addresses would leave the address space.
-pub(super) const MAX_EXTENT: i128 = 1 << 48;
+/// No view has more elements along a dimension; binding sees to it.
+pub(super) const MAX_EXTENT: i128 = tesserine_set::MAX_EXTENT as i128;
 
 /// A grid has at most 2^31 blocks.
 const MAX_BLOCKS: i128 = 1 << 31;
