@@ -371,3 +371,57 @@ fn launches_are_listed_without_running() {
     );
     assert!(session.check(module).is_empty());
 }
+
+/// Every file of the library and of the examples has tests, and launches each of its kernels and ops in one.
+#[test]
+fn the_library_and_the_examples_have_tests() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut folders = vec![root.join("kernels-dsl"), root.join("examples")];
+    let (mut files, mut count) = (0, 0);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            if path.extension().is_none_or(|e| e != "tess") {
+                continue;
+            }
+            files += 1;
+            let mut session = Session::new();
+            let module = match session.load(&path, None) {
+                Ok(module) => module,
+                Err(diagnostics) => panic!("{}", shown(&session, &diagnostics)),
+            };
+            let tests = session.tests(module);
+            count += tests.len();
+            let mut launched: Vec<String> = Vec::new();
+            for test in &tests {
+                let names = session
+                    .launches(module, test)
+                    .unwrap_or_else(|d| panic!("{}", shown(&session, &d)));
+                for name in names {
+                    if session.is_op(module, &name) {
+                        let target = Target::parse("sm_90a").unwrap();
+                        let op = session
+                            .instantiate_op(module, &name, target)
+                            .unwrap_or_else(|d| panic!("{}", shown(&session, &d)));
+                        let steps = op.instances.iter().map(|l| l.instance.name.clone());
+                        launched.extend(steps);
+                    }
+                    launched.push(name);
+                }
+            }
+            let declared = session.kernels(module).into_iter().map(|k| k.name);
+            for name in declared.chain(session.ops(module)) {
+                let found = launched
+                    .iter()
+                    .any(|l| l.split('<').next() == Some(name.as_str()));
+                assert!(found, "{}: no test launches `{name}`", path.display());
+            }
+        }
+    }
+    assert!(files >= 25, "{files} files");
+    assert!(count >= 60, "{count} tests");
+}
