@@ -809,7 +809,7 @@ impl<'a> Lower<'a> {
 
     fn constant(&mut self, constant: Constant) -> Result<Val, Diagnostic> {
         Ok(match constant.settled() {
-            Constant::Any(elem) => Val::int(0, register_type(elem)),
+            Constant::Any(elem) => self.zero(elem),
             Constant::Bool(value) => Val::bool(value),
             Constant::Int(value, elem) => Val::int(value, register_type(elem)),
             Constant::Float(value, elem) => match elem {

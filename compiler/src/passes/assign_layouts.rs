@@ -1027,9 +1027,9 @@ fn reduce_cost(layout: &Layout, axis: Option<u32>) -> f64 {
 
 fn unproven_bytes(span: crate::span::Span) -> Diagnostic {
     Diagnostic::error(
-        codes::E0010,
+        codes::E0211,
         span,
-        "a store of packed elements that is not known to cover whole bytes is not yet compiled",
+        "a store of packed elements that is not known to cover whole bytes",
     )
     .help("state that the view is aligned, and of what number its last dimension is a multiple")
 }

@@ -560,6 +560,7 @@ impl<'a> Planner<'a> {
         match constant {
             Some(OpKind::Tile(tile::OpKind::Constant(Constant::Float(x, _)))) => x.to_bits() == 0,
             Some(OpKind::Tile(tile::OpKind::Constant(Constant::Int(x, _)))) => *x == 0,
+            Some(OpKind::Tile(tile::OpKind::Constant(Constant::Any(_)))) => true,
             _ => false,
         }
     }
