@@ -3,11 +3,8 @@
 
 use tesserine::{Args, DType, Device, DeviceTensor, KernelSet, Op, Stream, Workspace};
 #[cfg(feature = "llvm")]
-use tesserine_compiler::{
-    Session,
-    emit::set::{self, BuildError, SetFile},
-    target::Target,
-};
+use tesserine_compiler::emit::set::{self, BuildError, SetFile};
+use tesserine_compiler::{Session, interp, target::Target};
 
 fn device() -> Option<Device> {
     match Device::from_env() {
@@ -122,6 +119,36 @@ impl Lane {
         self.stream.synchronize().unwrap();
         let wanted: Vec<f32> = self.added.iter().map(|v| v * runs as f32).collect();
         assert!(floats(&self.z) == wanted, "after {runs} runs");
+    }
+}
+
+#[test]
+fn the_interpreter_computes_what_the_ops_say() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/ops/ops.tess");
+    let mut session = Session::new();
+    let module = session.load(path.as_ref(), None).unwrap();
+    let target = Target::parse("sm_90a").unwrap();
+    let op = session
+        .instantiate_op(module, "summed_twice", target)
+        .unwrap();
+    for (parts, n) in [(1usize, 1usize), (3, 128), (5, 301)] {
+        let value = |i: usize| ((i * 7) % 13) as f64 - 6.0;
+        let x: Vec<f64> = (0..parts * n).map(value).collect();
+        let tensor = |shape: Vec<usize>, values: &[f64]| {
+            interp::Tensor::from_f64(DType::F32, shape, values).unwrap()
+        };
+        let mut args = interp::Args::default();
+        args.insert("x".into(), tensor(vec![parts, n], &x).into());
+        args.insert("z".into(), tensor(vec![n], &vec![1.0; n]).into());
+        let report = interp::run_op(&op, &mut args).unwrap();
+        let names: Vec<&str> = report.launches.iter().map(|(n, _)| n.as_str()).collect();
+        assert_eq!(names, ["slabs", "drawn", "drawn"]);
+        let column = |j: usize| (0..parts).map(|p| x[p * n + j]).sum::<f64>();
+        let wanted: Vec<f64> = (0..n).map(|j| 1.0 + 3.0 * column(j)).collect();
+        match &args["z"] {
+            interp::Arg::Tensor(z) => assert_eq!(z.to_f64(), wanted),
+            interp::Arg::Scalar(_) => panic!("`z` is a tensor"),
+        }
     }
 }
 
