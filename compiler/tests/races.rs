@@ -520,6 +520,47 @@ fn rearranged_views_tell_apart_as_they_are() {
 }
 
 #[test]
+fn deep_programs_are_judged_in_time() {
+    let y = "y: mut view<f32>[n, m], p: view<i32>[n + 1] sorted";
+    let mut limit = "i".to_owned();
+    let mut sum = String::new();
+    let mut power = "let x0 = i + n; ".to_owned();
+    let mut loops = String::new();
+    for k in 0..40 {
+        limit = format!("min(max({limit}, p[i + {k}]), p[{k}]) + i");
+        sum.push_str(&format!("min(p[{k}], i) + "));
+        power.push_str(&format!("let x{} = x{k} * x{k} + x{k} / 3; ", k + 1));
+        let outer = if k == 0 {
+            "n".to_owned()
+        } else {
+            format!("c{}", k - 1)
+        };
+        loops.push_str(&format!("for c{k} in 0..{outer} {{ "));
+    }
+    let stores: String = (0..700)
+        .map(|k| format!("y[i, p[{k}] +: 4] = y[i, p[{}] +: 4]; ", k + 1))
+        .collect();
+    let begun = std::time::Instant::now();
+    for (body, wanted) in [
+        (
+            format!("(view y[{limit} .. {limit} + 1, ..])[0 +: 4, 0] = 0.0;"),
+            "E0401",
+        ),
+        (
+            format!("(view y[{sum} 0 .. {sum} 1, ..])[0 +: 4, 0] = 0.0;"),
+            "E0401",
+        ),
+        (format!("{power} y[x40, 0] = 0.0;"), "E0401"),
+        (format!("{loops} y[i, c39] = 0.0; {}", "}".repeat(40)), ""),
+        (stores, ""),
+    ] {
+        assert_eq!(verdict(y, "i in n", &body), wanted, "{body}");
+    }
+    // Of a build without optimisation, on a busy machine.
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}
+
+#[test]
 fn samples_of_shared_work() {
     for (text, name) in [
         (

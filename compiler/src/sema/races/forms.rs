@@ -158,7 +158,12 @@ impl<'k> Forms<'k> {
         if let Some(&id) = self.by_key.get(&key) {
             return id;
         }
-        let made_of = of.iter().flatten().flat_map(|form| form.terms.keys());
+        let ends = match &inside {
+            Inside::Loop(from, until) => vec![from, until],
+            _ => Vec::new(),
+        };
+        let forms = of.iter().flatten().chain(ends);
+        let made_of = forms.flat_map(|form| form.terms.keys());
         let deepest = made_of.map(|&t| self.terms[t as usize].depth).max();
         let depth = deepest.map_or(0, |d| d + 1);
         let id = self.terms.len() as TermId;

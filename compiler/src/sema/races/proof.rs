@@ -27,6 +27,19 @@ const ALL: (i128, i128) = (i64::MIN as i128, i64::MAX as i128);
 /// How deep `min` and `max` are looked into.
 const MAX_DEPTH: u32 = 16;
 
+/// How many limits of one range are looked at.
+const MAX_LIMITS: usize = 32;
+
+/// A range in which elements lie.
+enum Range {
+    /// A constant number of them from there on.
+    Window(Form, i64),
+    /// `p[e] .. p[e + 1]` of a sorted view.
+    Neighbours(u32, Form),
+    /// From there on, so many: `t·q .. (t + 1)·q`.
+    Part(Form, Form),
+}
+
 struct Proof<'a, 'k> {
     forms: &'a Forms<'k>,
     facts: &'a Facts,
@@ -297,15 +310,10 @@ impl Proof<'_, '_> {
             // s ≤ e < s + n and t ≤ e < t + m.
             self.windows(s, i128::from(x.extent), t, i128::from(y.extent));
         }
-        let (lows, highs) = self.limits(x, extent);
-        let (other_lows, other_highs) = self.limits(y, extent);
-        for low in &lows {
-            for high in &highs {
-                for other_low in &other_lows {
-                    for other_high in &other_highs {
-                        self.between((low, high), (other_low, other_high));
-                    }
-                }
+        let others = self.ranges(y, extent);
+        for range in self.ranges(x, extent) {
+            for other in &others {
+                self.between(&range, other);
             }
         }
     }
@@ -318,44 +326,65 @@ impl Proof<'_, '_> {
         self.solve(s, t, window.max(1));
     }
 
-    /// The element is at least the first and below the second, in each block.
-    fn between(&mut self, (low, high): (&Form, &Form), (other_low, other_high): (&Form, &Form)) {
-        let (Some(length), Some(other)) = (high.plus(low, -1), other_high.plus(other_low, -1))
-        else {
-            return;
-        };
-        if let (Some(n), Some(m)) = (length.as_constant(), other.as_constant()) {
-            self.windows(low, n.into(), other_low, m.into());
-            return;
-        }
-        // p[e] .. p[e + 1] of a sorted view. If e < e' in two blocks, e + 1 ≤ e', so that the first range ends before
-        // the second begins; outside of p all is 0, which makes ranges empty but for 0 .. p[0] where e = -1.
-        if let (Some(e), Some(f)) = (
-            self.sorted_range(low, high),
-            self.sorted_range(other_low, other_high),
-        ) {
-            if e.0 == f.0 {
-                self.windows(&e.1, 1, &f.1, 1);
+    /// The ranges in which the elements of a dimension lie that a rule looks at.
+    fn ranges(&self, dim: &Dim, extent: Option<&Form>) -> Vec<Range> {
+        let (lows, highs) = self.limits(dim, extent);
+        let mut out = Vec::new();
+        for low in &lows {
+            for high in &highs {
+                if let Some((p, e)) = self.sorted_range(low, high) {
+                    out.push(Range::Neighbours(p, e));
+                } else if let Some(length) = high.plus(low, -1) {
+                    match length.as_constant() {
+                        Some(n) => out.push(Range::Window(low.clone(), n)),
+                        None if low.terms.keys().any(|&t| self.is_product(t)) => {
+                            out.push(Range::Part(low.clone(), length));
+                        }
+                        None => {}
+                    }
+                }
             }
-            return;
         }
-        // t·q .. (t + 1)·q: no such range is empty, so that q > 0, and two with one q meet only if their t are equal.
-        if low == other_low && length == other && self.is_known(&length) {
-            let open: Vec<(TermId, i64)> = low
-                .terms
-                .iter()
-                .map(|(&t, &c)| (t, c))
-                .filter(|&(t, _)| !self.is_known_term(t))
-                .collect();
-            if let [(product, c)] = open[..]
-                && let Inside::Product(s, t) = *self.forms.inside(product)
+        out
+    }
+
+    fn is_product(&self, term: TermId) -> bool {
+        matches!(self.forms.inside(term), Inside::Product(..))
+    }
+
+    /// The element lies in one range in one block, and in the other in the other.
+    fn between(&mut self, range: &Range, other: &Range) {
+        match (range, other) {
+            (Range::Window(low, n), Range::Window(other_low, m)) => {
+                self.windows(low, (*n).into(), other_low, (*m).into());
+            }
+            // If e < e' in two blocks, e + 1 ≤ e', so that the first range ends before the second begins; outside of p
+            // all is 0, which makes ranges empty but for 0 .. p[0] where e = -1.
+            (Range::Neighbours(p, e), Range::Neighbours(q, f)) if p == q => {
+                self.windows(e, 1, f, 1);
+            }
+            // No such range is empty, so that q > 0, and two with one q meet only if their t are equal.
+            (Range::Part(low, length), Range::Part(other_low, other_length))
+                if low == other_low && length == other_length && self.is_known(length) =>
             {
+                let open: Vec<(TermId, i64)> = low
+                    .terms
+                    .iter()
+                    .map(|(&t, &c)| (t, c))
+                    .filter(|&(t, _)| !self.is_known_term(t))
+                    .collect();
+                let [(product, c)] = open[..] else {
+                    return;
+                };
+                let Inside::Product(s, t) = *self.forms.inside(product) else {
+                    return;
+                };
                 for (t, q) in [(s, t), (t, s)] {
                     let factor = Form::term(q);
                     let same = [1, -1].iter().any(|sign| {
                         let step = c.checked_mul(*sign);
                         step.and_then(|step| Form::default().plus(&factor, step))
-                            .is_some_and(|step| step == length)
+                            .is_some_and(|step| step == *length)
                     });
                     let (lo, hi) = self.range_of(product);
                     let most = (hi - lo).saturating_mul(i128::from(c).abs());
@@ -364,6 +393,7 @@ impl Proof<'_, '_> {
                     }
                 }
             }
+            _ => {}
         }
     }
 
@@ -410,9 +440,10 @@ impl Proof<'_, '_> {
     /// What `element ≥ form` says: of max(x, y) both; of min(x, y), where the element is below y, that it is not below x;
     /// with what is added to them, if nothing wraps.
     fn lower(&self, form: &Form, ceilings: &[Form], out: &mut Vec<Form>, depth: u32) {
-        if !out.contains(form) {
-            out.push(form.clone());
+        if out.len() >= MAX_LIMITS || out.contains(form) {
+            return;
         }
+        out.push(form.clone());
         let Some(depth) = depth.checked_sub(1) else {
             return;
         };
@@ -436,9 +467,10 @@ impl Proof<'_, '_> {
     /// What `element < form` says: of min(x, y) both; of max(x, y), where the element is at least x, that it is below y;
     /// with what is added to them, if nothing wraps.
     fn upper(&self, form: &Form, floors: &[Form], out: &mut Vec<Form>, depth: u32) {
-        if !out.contains(form) {
-            out.push(form.clone());
+        if out.len() >= MAX_LIMITS || out.contains(form) {
+            return;
         }
+        out.push(form.clone());
         let Some(depth) = depth.checked_sub(1) else {
             return;
         };
