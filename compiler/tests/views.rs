@@ -683,6 +683,17 @@ fn a_layout_puts_logical_elements_anywhere() {
         }
         assert_eq!(z, expected, "{r}");
     }
+    for (layout, part) in [
+        ("size m * n = r * m + c", "and the size is"),
+        ("size m * n = r * n / 2 + c", "have one place"),
+        ("size m * n = r * (n + 1) + c", "and the size is"),
+        ("size m * n = (r - 1) * n + c", "has place -1"),
+        ("size m * n = r / (n - 64) * n + c", "has no place"),
+    ] {
+        let text = format!("layout l(r, c) of [m, n] {layout};
+            kernel k(x: view<f32>[m, n] in l, y: out view<f32>[m, n]) grid (i in m) {{ y[i, 0 +: 8] = x[i, 0 +: 8]; }}");
+        fails(&text, "k", "E0212", part);
+    }
     let unbound = "layout l(r, c) of [m, n] size m * n = r * n + c;
         kernel k(x: view<f32>[m, n] in l, y: out view<f32>[m]) grid (i in m) { y[i] = x[i, 0]; }";
     fails(unbound, "k", "E0208", "`n`");

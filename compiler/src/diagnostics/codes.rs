@@ -73,6 +73,7 @@ codes! {
     E0209: "a slice without a constant shape",
     E0210: "a view that cannot be seen so",
     E0211: "packed elements that do not begin at whole bytes",
+    E0212: "a layout that gives two elements one place",
     E0301: "something that must be a constant",
     E0302: "constant arithmetic without a value",
     E0303: "an `assert const` that fails",

@@ -7,9 +7,9 @@
 //! Invariants: an index outside a derived view is outside the parameter when it gets there (−1 by choice); lower limits are
 //! never negative; every axis of the access belongs to one range, or to index tiles only.
 
-use std::rc::Rc;
+use std::{collections::HashMap, rc::Rc};
 
-use tesserine_set::{DType, Fact, Formula, FormulaOp, ParamKind, Term};
+use tesserine_set::{DType, Env, Fact, Formula, FormulaOp, ParamKind, Term};
 
 use super::{
     Eval,
@@ -738,8 +738,10 @@ impl<'a> Evaluator<'a> {
         let size = self.host(&layout.size, false, codes::E0208, "the size of a layout");
         self.calls.pop();
         self.frames.pop();
+        let size = size?;
+        self.check_layout((module, item), &size, span)?;
         let mut terms = Vec::new();
-        for term in size?.0 {
+        for term in size.0 {
             match term {
                 Term::Dim(d) if (0..extents.len()).any(|k| place(k) == d) => {
                     terms.extend(extents[(u32::MAX - d) as usize].0.iter().copied());
@@ -748,6 +750,57 @@ impl<'a> Evaluator<'a> {
             }
         }
         Ok(Formula(terms))
+    }
+
+    /// A layout gives every element a place of its own within its size, as far as extents of whole tiles show.
+    fn check_layout(
+        &mut self,
+        (module, item): (super::Module, usize),
+        size: &Formula,
+        span: Span,
+    ) -> Eval<()> {
+        let program = self.program;
+        let ast::ItemKind::Layout(layout) = &program.item(module, item).kind else {
+            return Err(super::Told);
+        };
+        let rank = layout.dims.len();
+        let place = |k: usize| u32::MAX - k as u32;
+        self.frames.push(Frame::new(module));
+        self.calls.push((span, layout.name.name.clone()));
+        let dims = layout.dims.iter().map(|d| super::call::bare(&d.expr));
+        let names = dims.chain(layout.indices.iter().map(Some));
+        for (k, name) in names.enumerate() {
+            if let Some(name) = name {
+                self.bind(name, Value::Symbol(Symbol::Dim(place(k))), false);
+            }
+        }
+        let offset = self.host(
+            &layout.offset,
+            false,
+            codes::E0208,
+            "the offset of a layout",
+        );
+        self.calls.pop();
+        self.frames.pop();
+        let own = |formula: &Formula| {
+            let terms = formula.0.iter().map(|term| match *term {
+                Term::Dim(d) if u32::MAX - d < 2 * rank as u32 => Term::Dim(u32::MAX - d),
+                term => term,
+            });
+            Formula(terms.collect())
+        };
+        let (offset, size) = (own(&offset?), own(size));
+        if let Some(why) = collision(&offset, &size, rank) {
+            return self.fail(
+                Diagnostic::error(
+                    codes::E0212,
+                    layout.offset.span,
+                    format!("`{}` is no layout: {why}", layout.name.name),
+                )
+                .label(span, "used here"),
+            );
+        }
+        Ok(())
     }
 
     // Accesses.
@@ -1479,6 +1532,69 @@ impl<'a> Evaluator<'a> {
         }
         b.reshape(value, &order.flat)
     }
+}
+
+/// Extents at which a layout is tried: such that one for whole tiles only has them whole.
+const TRIED: &[[i64; 3]] = &[[128, 64, 2], [64, 256, 2], [256, 16, 4], [16, 128, 8]];
+
+/// Why the elements of a layout have no places of their own. Dimensions of the formulas are the extents, then the indices.
+fn collision(offset: &Formula, size: &Formula, rank: usize) -> Option<String> {
+    for tried in TRIED {
+        let extents: Vec<i64> = (0..rank)
+            .map(|d| tried[d.min(2)].min(if d > 2 { 2 } else { i64::MAX }))
+            .collect();
+        let mut dims = [extents.clone(), vec![0; rank]].concat();
+        let at = |formula: &Formula, dims: &[i64]| {
+            let env = Env {
+                dims,
+                scalars: &[],
+                given: &[],
+            };
+            formula.eval(&env).ok()
+        };
+        let (of, list) = (show(&extents), |v: &[i64]| show(v));
+        let Some(size) = at(size, &dims) else {
+            return Some(format!("the size of a view {of} has no value"));
+        };
+        let mut seen: HashMap<i64, Vec<i64>> = HashMap::new();
+        loop {
+            let index = dims[rank..].to_vec();
+            match at(offset, &dims) {
+                Some(place) if (0..size).contains(&place) => {
+                    if let Some(other) = seen.insert(place, index.clone()) {
+                        return Some(format!(
+                            "elements {} and {} of a view {of} have one place",
+                            list(&other),
+                            list(&index)
+                        ));
+                    }
+                }
+                Some(place) => {
+                    return Some(format!(
+                        "element {} of a view {of} has place {place}, and the size is {size}",
+                        list(&index)
+                    ));
+                }
+                None => {
+                    return Some(format!(
+                        "element {} of a view {of} has no place",
+                        list(&index)
+                    ));
+                }
+            }
+            let Some(d) = (0..rank).rev().find(|&d| dims[rank + d] + 1 < extents[d]) else {
+                break;
+            };
+            dims[rank + d] += 1;
+            dims[rank + d + 1..].fill(0);
+        }
+    }
+    None
+}
+
+fn show(numbers: &[i64]) -> String {
+    let texts: Vec<String> = numbers.iter().map(i64::to_string).collect();
+    format!("`[{}]`", texts.join(", "))
 }
 
 /// What carrying an access down needs at every step.
