@@ -1669,3 +1669,65 @@ fn rows_that_tables_name_mean_the_same() {
         }
     }
 }
+
+/// Attention in tiles so large that what stays the same lies in shared memory, block of rows after block of rows.
+#[test]
+fn operands_kept_in_shared_memory_mean_the_same() {
+    let (target, elem) = ("sm_90a", "bf16");
+    let text = format!(
+        r#"kernel "kept"
+  dims m, k, n
+  param q: view<{elem}>[m, k]
+  param x: view<{elem}>[n, k]
+  param y: view<{elem}>[n, k]
+  param c: out view<f32>[m, k]
+  fact aligned(x, 16)
+  fact aligned(y, 16)
+  fact k % 8 == 0
+  axis i in 1
+  warps 1
+  stages 2
+{{
+  %0 = param q : view<{elem}>[?, ?]
+  %1 = param x : view<{elem}>[?, ?]
+  %2 = param y : view<{elem}>[?, ?]
+  %3 = param c : out view<f32>[?, ?]
+  %4 = constant 0 : i64
+  %5 = constant 64 : i64
+  %6 = constant 0.0 : {elem}
+  %7 = constant 0.0 : f32
+  %8 = dim n : i64
+  %9 = constant 2 : i64
+  %10 = constant 1 : i64
+  %11 = broadcast %7 : tile<f32>[64, 64]
+  for %4, %9, %10 {{ |%12: i64|
+    %13 = mul %12, %5 : i64
+    %14 = load %0[%13 +: 64, %4 +: 64] pad %6 : tile<{elem}>[64, 64]
+    %20 = for %4, %8, %5, %11 : tile<f32>[64, 64] {{ |%21: i64, %22: tile<f32>[64, 64]|
+      %23 = load %1[%21 +: 64, %4 +: 64] pad %6 : tile<{elem}>[64, 64]
+      %24 = permute [1, 0] %23 : tile<{elem}>[64, 64]
+      %25 = dot %14, %24, %11 : tile<f32>[64, 64]
+      %26 = cast %25 : tile<{elem}>[64, 64]
+      %27 = load %2[%21 +: 64, %4 +: 64] pad %6 : tile<{elem}>[64, 64]
+      %28 = dot %26, %27, %22 : tile<f32>[64, 64]
+      yield %28
+    }}
+    store %3[%13 +: 64, %4 +: 64] = %20
+    yield
+  }}
+  return
+}}
+"#
+    );
+    let kernel = tile::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let lowered = passes::lower(&kernel, &Target::parse(target).unwrap()).expect("lowered");
+    let kept = lowered
+        .channels
+        .values()
+        .filter(|c| c.tiles.len() == 1)
+        .count();
+    assert_eq!(kept, 1, "the rows of `q` are kept on {target}");
+    if let Err(error) = compare_kernel(&kernel, target, &[100, 16, 70]) {
+        panic!("{target} {elem}: {error}");
+    }
+}
