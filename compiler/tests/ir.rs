@@ -1322,6 +1322,9 @@ role "all" warps 4 {
 
 #[test]
 fn the_role_verifier_refuses() {
+    // What is asked of a layout needs its numbers to fit together: the parser refuses already.
+    let ragged = ROLE.replacen("repeat [1, 1]", "repeat [1]", 1);
+    assert!(role::parse(&ragged).is_err());
     let kernel = role::parse(ROLE).unwrap();
     assert_eq!(errors_of(role::verify(&kernel)), "");
     assert_eq!(kernel.to_string(), ROLE);
