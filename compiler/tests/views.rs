@@ -687,7 +687,7 @@ fn a_layout_puts_logical_elements_anywhere() {
         ("size m * n = r * m + c", "and the size is"),
         ("size m * n = r * n / 2 + c", "have one place"),
         ("size m * n = r * (n + 1) + c", "and the size is"),
-        ("size m * n = (r - 1) * n + c", "has place -1"),
+        ("size m * n = (r - 1) * n + c", "has place -64"),
         ("size m * n = r / (n - 64) * n + c", "has no place"),
     ] {
         let text = format!("layout l(r, c) of [m, n] {layout};
