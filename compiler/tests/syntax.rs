@@ -13,6 +13,7 @@ fn samples() -> Vec<(String, String)> {
     let mut files: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
         .map(|e| e.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "tess"))
         .collect();
     files.sort();
     assert!(files.len() >= 17, "samples are missing");

@@ -24,7 +24,13 @@ const WITHOUT_LLVM: &[&str] = &[
 ];
 
 /// Where our own Tess lies. Wrong programs (`tests/diagnostics`) stay as they are written.
-const SOURCES: &[&str] = &["kernels-dsl", "stdlib", "examples"];
+const SOURCES: &[&str] = &[
+    "kernels-dsl",
+    "stdlib",
+    "examples",
+    "tests/conformance",
+    "tests/samples",
+];
 
 /// A part of CI.
 struct Part {
