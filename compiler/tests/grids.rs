@@ -79,6 +79,23 @@ fn an_axis_ends_where_the_device_says() {
 }
 
 #[test]
+fn what_is_assumed_of_dimensions_is_checked_at_launch() {
+    let requires = |grid: &str, body: &str| {
+        let text = format!(
+            "kernel k(x: view<f32>[n], e: view<i32>[1], y: mut view<f32>[n]) grid (i in n{grid}) {{ {body} y[i] = x[i]; }}"
+        );
+        make(&text, "k").bodies[0].header.requires.len()
+    };
+    assert_eq!(requires("", "assume(n % 4 == 0);"), 1);
+    assert_eq!(requires(" until e[0]", "assume(n % 4 == 0);"), 1);
+    assert_eq!(requires("", "assume(x[i] > 0.0);"), 0);
+    assert_eq!(
+        requires("", "if x[i] > 0.0 { return; } assume(n % 4 == 0);"),
+        0
+    );
+}
+
+#[test]
 fn clusters_are_for_targets_that_have_them() {
     let text = "kernel k<S: int = 2, R: int = 1>(x: view<f32>[n], y: out view<f32>[n]) \
                 grid (s in S cluster, i in ceil_div(n, 64 * S), r in R cluster) \

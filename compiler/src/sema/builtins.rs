@@ -368,7 +368,7 @@ impl<'a> Evaluator<'a> {
         }
         let id = self.materialise(&c.value, c.span)?;
         // What mentions dimensions and scalars only is checked at launch.
-        if self.region == self.body.root
+        if self.region == self.spine
             && let Some(formula) = self.formula_of(id)
         {
             self.assumed.push(Fact::Holds(formula));

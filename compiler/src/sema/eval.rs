@@ -69,6 +69,8 @@ pub(crate) struct Evaluator<'a> {
     pub body: TileBody,
     /// Where operations go.
     pub region: RegionId,
+    /// The region that every block of the kernel runs, those apart that an axis's `until` leaves out.
+    pub spine: RegionId,
     /// Operations at the beginning of the root region that come before the walk's own.
     prologue: usize,
     constants: HashMap<(u64, DType), ValueId>,
@@ -144,6 +146,7 @@ impl<'a> Evaluator<'a> {
             target,
             diagnostics: Diagnostics::default(),
             region: body.root,
+            spine: body.root,
             body,
             prologue: 0,
             constants: HashMap::new(),

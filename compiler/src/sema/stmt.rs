@@ -33,6 +33,8 @@ use loops::Iterations;
 enum Arm<'a> {
     Empty,
     Block(&'a ast::Block),
+    /// The kernel's own body.
+    Spine(&'a ast::Block),
     If(&'a ast::If),
     /// What follows an `if` whose arm returns.
     Rest(&'a [ast::Stmt], Option<&'a ast::Expr>),
@@ -82,6 +84,10 @@ impl<'a> Evaluator<'a> {
             Value::Bool(false) => return Ok(Value::Unit),
             _ => {
                 let span = kernel.grid.span;
+                let body = match self.region == self.spine {
+                    true => Arm::Spine(&kernel.body),
+                    false => body,
+                };
                 return self.run_if(&inside, body, Arm::Empty, true, span);
             }
         }

@@ -104,6 +104,10 @@ impl<'a> Evaluator<'a> {
         match arm {
             Arm::Empty => Ok(Value::Unit),
             Arm::Block(block) => self.block(block),
+            Arm::Spine(block) => {
+                self.spine = self.region;
+                self.block(block)
+            }
             Arm::If(inner) => self.nested(inner.span, |this| this.branch(inner, true)),
             Arm::Rest(..) | Arm::Guarded(..) => self.scoped(|this| this.arm_inline(arm)),
             Arm::Returned => Ok(self.value_of(RESULT)),

@@ -213,7 +213,7 @@ pub(super) fn scan_if(branch: &ast::If, names: &mut Vec<String>) {
 pub(super) fn scan_arm(arm: Arm<'_>, names: &mut Vec<String>) {
     match arm {
         Arm::Empty => {}
-        Arm::Block(block) => scan_block(block, names),
+        Arm::Block(block) | Arm::Spine(block) => scan_block(block, names),
         Arm::If(inner) => scan_if(inner, names),
         Arm::Rest(stmts, value) | Arm::Guarded(stmts, value) => scan_stmts(stmts, value, names),
         Arm::Returned => {}
