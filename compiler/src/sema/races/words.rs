@@ -1,8 +1,10 @@
 //! What is said of accesses that are not proven apart: the index, the view, and what would make it provable.
 
+use std::collections::BTreeSet;
+
 use super::{
     Access, Checker, Kind,
-    forms::{Form, Inside},
+    forms::{Form, Inside, TermId},
 };
 use crate::diagnostics::{Diagnostic, codes};
 
@@ -25,6 +27,17 @@ impl Checker<'_> {
     /// An access that two blocks may do on one element.
     pub(super) fn not_apart(&self, access: &Access, open: &[usize]) -> Diagnostic {
         let header = &self.forms.kernel.header;
+        // Inside `arrive` only what chooses the counter must be told apart.
+        let mut counted = BTreeSet::new();
+        for index in access.arrivals.iter().flat_map(|a| &a.indices) {
+            self.axes_of(index, &mut counted);
+        }
+        let chosen: Vec<usize> = open
+            .iter()
+            .copied()
+            .filter(|i| counted.contains(i))
+            .collect();
+        let open = if chosen.is_empty() { open } else { &chosen[..] };
         let names: Vec<&str> = open.iter().map(|&i| header.axes[i].name.as_str()).collect();
         let axis = names.first().copied().unwrap_or("?");
         let view = self.name(access.param);
@@ -63,6 +76,11 @@ impl Checker<'_> {
         for note in self.tables(access) {
             diagnostic = diagnostic.note(note);
         }
+        if !access.arrivals.is_empty() {
+            diagnostic = diagnostic.note(
+                "one block is the last at each counter, and blocks that are so at different counters may store here: the slice must tell the counter's indices",
+            );
+        }
         if names.len() > 1 {
             let rest: Vec<String> = names[1..].iter().map(|n| format!("`{n}`")).collect();
             diagnostic =
@@ -76,6 +94,23 @@ impl Checker<'_> {
             _ => diagnostic.help(format!(
                 "let `{axis}` choose the slice, or store under `if {axis} == 0`; if what is stored differs by construction, write `scatter`"
             )),
+        }
+    }
+
+    /// The grid axes that a sum is made of.
+    fn axes_of(&self, form: &Form, out: &mut BTreeSet<usize>) {
+        let mut todo: Vec<TermId> = form.terms.keys().copied().collect();
+        let mut seen = BTreeSet::new();
+        while let Some(term) = todo.pop() {
+            if !seen.insert(term) {
+                continue;
+            }
+            let data = &self.forms.terms[term as usize];
+            if let Inside::Grid(axis) = data.inside {
+                out.insert(axis as usize);
+            }
+            let of = data.of.iter().flatten();
+            todo.extend(of.flat_map(|form| form.terms.keys().copied()));
         }
     }
 
