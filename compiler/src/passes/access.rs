@@ -132,10 +132,14 @@ fn alignment(header: &Header, param: u32, view: &ViewParam) -> u32 {
 }
 
 impl Access {
-    /// The width under `layout`: neighbours must also lie in consecutive registers.
+    /// The width under `layout`: neighbours must also lie in consecutive registers. Packed elements that do not fill a byte
+    /// are fetched one by one.
     pub fn width_in(&self, layout: &Layout) -> u32 {
         match layout.shape.len().checked_sub(1) {
-            Some(last) => self.width.min(layout.contiguous(last)),
+            Some(last) => {
+                let width = self.width.min(layout.contiguous(last));
+                if width * self.bits < 8 { 1 } else { width }
+            }
             None => 1,
         }
     }
