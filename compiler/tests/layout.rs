@@ -323,3 +323,30 @@ fn warps_share_what_lies_along_them() {
         None
     );
 }
+
+/// A slice leaves elements of its neighbours in place, past its own extents: a reshape must not take them in.
+#[test]
+fn slices_reshape_to_their_own_elements() {
+    let pairs = Layout {
+        shape: vec![4, 8, 2],
+        register: vec![],
+        lane: vec![
+            vec![0, 0, 1],
+            vec![0, 1, 0],
+            vec![0, 2, 0],
+            vec![0, 4, 0],
+            vec![1, 0, 0],
+        ],
+        warp: vec![],
+        repeat: vec![2, 1, 1],
+    };
+    let first = pairs
+        .sliced(&[0, 0, 0], &[4, 8, 1])
+        .expect("nothing moves: the others are padding");
+    for shape in [&[4, 8][..], &[32], &[4, 1, 8]] {
+        if let Some(to) = first.reshaped(shape) {
+            let sources = register_sources(&OpKind::Reshape, &first, &to).expect("fits");
+            assert_moves(&first, &to, &sources, |at| flat(at, shape)).expect("nothing moves");
+        }
+    }
+}

@@ -101,6 +101,11 @@ impl Layout {
 
     /// Of the same elements in row-major order as `shape`; `None` where bits do not allow it.
     pub fn reshaped(&self, shape: &[u32]) -> Option<Layout> {
+        // What lies past an extent of 1 (a slice leaves it there) would be taken for elements of the next dimension.
+        let padded = self.padded();
+        if (0..self.shape.len()).any(|d| self.shape[d] == 1 && padded[d] > 1) {
+            return None;
+        }
         let mut from = self.clone();
         let groups = groups(&self.shape, shape)?;
         // Inner dimensions must be whole powers of two, all of them in bits.
