@@ -1203,6 +1203,12 @@ impl<'a> Evaluator<'a> {
             let value = self.const_int(&dim.expr, "the extent of a tile")?;
             shape.push(self.extent(value, dim.expr.span)?);
         }
+        if shape.is_empty() {
+            return self.fail(
+                Diagnostic::error(codes::E0205, span, "a tile has at least one dimension")
+                    .help("what has none is a scalar: `0.0`"),
+            );
+        }
         self.check_elements(&shape, span)?;
         Ok(shape)
     }

@@ -81,9 +81,12 @@ pub fn verify(kernel: &Kernel) -> Result<(), Vec<VerifyError>> {
         checker.header();
         if checker.structure() {
             typing(&mut checker);
-            for (id, op) in &role.body.ops {
-                if let Err(message) = check(kernel, role, op, &mut with_layout) {
-                    checker.report(id, message);
+            // What is asked here has operands, results and axes of the right number for granted.
+            if checker.errors.is_empty() {
+                for (id, op) in &role.body.ops {
+                    if let Err(message) = check(kernel, role, op, &mut with_layout) {
+                        checker.report(id, message);
+                    }
                 }
             }
         }

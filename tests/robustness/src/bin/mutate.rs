@@ -2,7 +2,8 @@
 //!
 //! `mutate [--count N] [--jobs N] [--first N] [--target NAME] [--root DIR]` prints a table of counts, of the slowest input and of
 //! the largest memory, and each input that panicked, took longer than 5 s or ended its process, and exits 1 if there is one.
-//! `mutate --show TARGET NUMBER` prints an input, `mutate --only TARGET NUMBER` runs it.
+//! `mutate --show TARGET NUMBER [DIR]` prints an input, `mutate --only TARGET NUMBER [DIR]` runs it; DIR is the project's folder
+//! as it was, since inputs are made from its programs.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -92,7 +93,8 @@ fn one(mode: &str, args: &[String]) -> ExitCode {
         eprintln!("{mode} TARGET NUMBER");
         return ExitCode::from(2);
     };
-    let corpus = Corpus::read(&default_root());
+    let root = args.get(2).map_or_else(default_root, PathBuf::from);
+    let corpus = Corpus::read(&root);
     let input = Mutator::new(corpus.seeds(target)).input(number);
     if mode == "--show" {
         let written = std::io::stdout().write_all(&input);
