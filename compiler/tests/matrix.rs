@@ -238,7 +238,7 @@ fn what_does_not_fit_a_channel_is_refused() {
         (
             "fill cp_async",
             "fill registers",
-            "not filled by asynchronous copies",
+            "not filled by such copies",
         ),
         ("width 8\n", "width 16\n", "a copy of 32 bytes at once"),
         (

@@ -542,7 +542,8 @@ fn products_of_every_type() {
 fn products_in_batches() {
     let text = "kernel k(a: view<f16>[2, 3, 5, 24], b: view<f16>[2, 3, 24, 9], y: out view<f32>[2, 3, 5, 9]) grid (g in 1) {
         y[.., .., .., ..] = dot(a[.., .., .., ..], b[.., .., .., ..]);
-    }";
+    }
+    schedule k { sm_75 ..= sm_121a { warps: 2 } }";
     let mut noise = Noise(8);
     let a = noise.ints(6 * 5 * 24, -4, 5);
     let b = noise.ints(6 * 24 * 9, -4, 5);

@@ -102,9 +102,10 @@ static TABLE: &[Row] = &[
 /// The PTX version that all instructions of `text` need on `target`; `None` if one of them is known not to exist there.
 pub fn version(text: &str, target: Target) -> Option<PtxVersion> {
     let mut version = target.info().ptx;
-    for statement in text.split([';', '{', '}']) {
-        // Behind a predicate, if there is one.
-        let mut words = statement.split_whitespace();
+    for statement in text.split(';') {
+        // Behind the braces of a scope, and a predicate, if there is one; braces inside are of an operand.
+        let braces = |c: char| c.is_whitespace() || c == '{' || c == '}';
+        let mut words = statement.trim_start_matches(braces).split_whitespace();
         let mut first = words.next();
         if first.is_some_and(|w| w.starts_with('@')) {
             first = words.next();

@@ -146,7 +146,10 @@ impl<'a> Planner<'a> {
                 l.width * l.tile.elem.bits() / 8 >= LEAST_COPY && self.pads_with_zero(l.op)
             });
         let left = self.target.shared_per_block().saturating_sub(beside);
-        let fits = left.saturating_sub(SCRATCH) / slot.max(1);
+        // One product that is fed by its copies alone leaves nothing to convert or to reduce in the loop.
+        let alone = products.len() == 1 && kept.is_empty() && !self.reduces(region);
+        let scratch = if alone { 0 } else { SCRATCH };
+        let fits = left.saturating_sub(scratch) / slot.max(1);
         let stages = self.header.schedule.stages_of(label);
         if fits == 0 && stages.is_none() {
             return None;
@@ -215,6 +218,15 @@ impl<'a> Planner<'a> {
             }
         };
         layout.registers() * ty(value).elem().bits().max(16) / 32
+    }
+
+    /// Whether something in `region` may go through scratch.
+    fn reduces(&self, region: RegionId) -> bool {
+        self.body.regions[region].ops.iter().any(|&id| {
+            let op = &self.body.ops[id];
+            matches!(op.kind, OpKind::Reduce { .. } | OpKind::Through { .. })
+                || op.regions.iter().any(|&inner| self.reduces(inner))
+        })
     }
 
     /// The operands of `products` in `region` that come from no copies and had better lie in shared memory; they become
