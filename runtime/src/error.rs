@@ -1,7 +1,7 @@
 //! All that can go wrong between a kernel set and a launch. Every message names the kernel, argument, device or
 //! version that it is about.
 
-use tesserine_set::{BindError, DType, FormulaError, SetError};
+use tesserine_set::{BindError, BrokenFact, DType, FormulaError, SetError};
 
 use crate::select::{SelectError, Target};
 
@@ -74,6 +74,23 @@ pub enum Error {
     Argument { kernel: String, error: BindError },
     #[error("`{kernel}` cannot run on these arguments: it needs {}", facts.join(", and "))]
     Requires { kernel: String, facts: Vec<String> },
+    /// A view's elements are not as it declares ([`crate::Device::check_facts`]).
+    #[error("`{kernel}`: `{param}` is {broken}")]
+    Promise {
+        kernel: String,
+        param: String,
+        broken: BrokenFact,
+    },
+    #[error(
+        "`{kernel}`: what `{param}` is declared to be cannot be checked while its stream is captured; switch the check of facts off, or capture nothing"
+    )]
+    PromiseInCapture { kernel: String, param: String },
+    #[error("`{kernel}`: `{param}` reaches over too many bytes to be checked here: {bytes}")]
+    PromiseSize {
+        kernel: String,
+        param: String,
+        bytes: u64,
+    },
     #[error("no body of `{kernel}` for {target} fits these arguments: {}", unmet.join("; "))]
     NoBody {
         kernel: String,

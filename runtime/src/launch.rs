@@ -3,7 +3,8 @@
 //! Order of a launch: names of arguments, binding (see `tesserine_set`), facts that the kernel requires, the body whose
 //! facts hold, its grid, its arguments; only then is the device asked for anything. A grid without blocks launches
 //! nothing. Invariants: a launch that was refused has queued nothing; code is loaded once a context and kept as long as
-//! its set is open; a launch whose code is loaded allocates no device memory and waits for nothing.
+//! its set is open; a launch whose code is loaded allocates no device memory, and waits for nothing unless its device checks
+//! facts.
 
 use std::sync::{Arc, RwLock};
 
@@ -15,6 +16,7 @@ use tesserine_set::{
 use crate::{
     Device, Error, Stream, TensorRef,
     device::{Function, LoadFault, Module},
+    facts::{self, Promise},
     select::{self, Choice, Code, SelectError, Target},
     sets::SharedSet,
     tensor::Origin,
@@ -111,6 +113,8 @@ pub(crate) struct Queued {
     position: usize,
     blocks: u32,
     arguments: Vec<u64>,
+    /// What is to be checked of elements first; nothing unless the device checks facts.
+    promises: Vec<Promise>,
 }
 
 /// What a launch queued.
@@ -226,6 +230,7 @@ impl Kernel {
             position,
             blocks,
             arguments,
+            promises: facts::promises(device, binding),
         })
     }
 
@@ -236,6 +241,7 @@ impl Kernel {
         queued: &Queued,
         word: Option<u64>,
     ) -> Result<Launch, Error> {
+        facts::check(self.name(), stream, &queued.promises)?;
         let chosen = &queued.ready.bodies[queued.position];
         let record = &self.instance().bodies[chosen.body];
         if queued.blocks > 0 {

@@ -29,13 +29,16 @@
 //! - An [`Op`] is a sequence of launches of it with a [`Workspace`]; [`Op::run`] allocates nothing, so that
 //!   [`Stream::capture`] can record it.
 //! - A [`Device`] is a CUDA device; the driver is loaded when one is asked for, so that programs start without it.
+//! - Facts that a kernel's views declare of their elements, `sorted` and `distinct`, are trusted. A device whose
+//!   [`Device::check_facts`] is on checks them before each launch, to find whose data is wrong.
 //! - A [`TensorRef`] is memory of anyone's; a [`DeviceTensor`] owns its own.
 //!
 //! Invariants: nothing here depends on the compiler; no call needs a driver but those on devices and what they gave;
-//! a launch reads no device memory, and synchronises with nothing.
+//! a launch reads no device memory, and synchronises with nothing, unless its device checks facts.
 
 mod device;
 mod error;
+mod facts;
 mod launch;
 mod op;
 pub mod select;

@@ -2,7 +2,8 @@
 //!
 //! Order of a run: arguments, facts, the workspace's layout, then each launch as if it were launched alone — bound, checked, its
 //! body chosen — and only when all are known to fit is anything queued. Invariants: a run allocates no device memory and waits
-//! for nothing, so that it can be captured; a run that was refused has queued nothing; what a workspace keeps from run to run
+//! for nothing, so that it can be captured; a run that was refused has queued nothing (but where the device checks facts, which
+//! are those of what earlier launches left: there it waits, and launches before the refused one have run); what a workspace keeps from run to run
 //! (counts of arrivals, words of state) is zero before each.
 
 use std::sync::{Arc, Mutex};
@@ -15,6 +16,7 @@ use tesserine_set::{
 use crate::{
     Args, Checked, Device, Error, Kernel, Launch, Stream,
     device::Memory,
+    facts,
     launch::{Queued, bound, check_places, checked, listed},
     sets::SharedSet,
 };
@@ -255,12 +257,21 @@ impl Op {
             queued.extend(made.map(|q| (kernel, q, word)));
         }
 
+        facts::check(&record.name, stream, &facts::promises(device, &binding))?;
         self.fill(stream, workspace, &layout)?;
         let mut launches = Vec::with_capacity(queued.len());
         for (kernel, queued, word) in &queued {
             let queued: &Queued = queued;
             let launch = kernel.queue(stream, queued, *word);
-            launches.push(launch.map_err(|error| self.within(error))?);
+            launches.push(launch.map_err(|error| {
+                // The run ends in its midst: what it counts up is not counted down again.
+                workspace
+                    .state
+                    .lock()
+                    .unwrap_or_else(|e| e.into_inner())
+                    .zero = None;
+                self.within(error)
+            })?);
         }
         Ok(launches)
     }

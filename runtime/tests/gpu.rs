@@ -4,7 +4,7 @@ mod common;
 
 use common::{PTX, manifest, op_manifest, set_bytes};
 use tesserine::{Args, DType, Device, DeviceTensor, Error, KernelSet, TensorRef, Workspace};
-use tesserine_set::Persistent;
+use tesserine_set::{Manifest, ParamKind, Persistent, StepArg, ViewArg, ViewBase, ViewFacts};
 
 /// The device that `$TESS_DEVICE` names, else the first; `None` where there is none and none was named.
 fn device() -> Option<Device> {
@@ -397,5 +397,134 @@ fn words_of_state_are_each_streams_own_and_each_captured_launchs() {
             floats(&y.read().unwrap()) == vec![wanted; count],
             "lane {lane}"
         );
+    }
+}
+
+/// The set by hand, whose `x` is an i32 view with these facts, the bits of floats, and whose op launches the kernel once, on y.
+fn promising(facts: ViewFacts) -> Manifest {
+    let mut manifest = op_manifest();
+    let op = &mut manifest.ops[0];
+    for (signature, facts) in [
+        (&mut op.signature, ViewFacts::default()),
+        (&mut manifest.instances[0].signature, facts),
+    ] {
+        let ParamKind::View(x) = &mut signature.params[0].kind else {
+            panic!("`x` is a view");
+        };
+        x.dtype = DType::I32;
+        x.facts = facts;
+    }
+    op.steps.truncate(1);
+    op.steps[0].args[1] = Some(StepArg::View(ViewArg {
+        base: ViewBase::Param(1),
+        steps: Vec::new(),
+    }));
+    manifest
+}
+
+#[test]
+fn facts_are_checked_where_the_device_is_told_to() {
+    let Some(device) = device() else { return };
+    let sorted = ViewFacts {
+        sorted: true,
+        ..ViewFacts::default()
+    };
+    let distinct = ViewFacts {
+        distinct: true,
+        ..ViewFacts::default()
+    };
+    let values = [1.0f32, 2.0, 4.0, 3.0, 8.0, 2.0];
+    let x = device.upload(DType::I32, &[6], &bytes(&values)).unwrap();
+    let stream = device.stream().unwrap();
+    let bits = |value: f32| value.to_bits();
+    for (facts, fault) in [
+        (
+            sorted,
+            format!(
+                "declared `sorted`, but element 3 is {}, and the one before it is {}",
+                bits(3.0),
+                bits(4.0)
+            ),
+        ),
+        (
+            distinct,
+            "declared `distinct`, but row 5 is equal to row 1".to_owned(),
+        ),
+    ] {
+        let set = KernelSet::from_bytes(set_bytes(promising(facts), PTX)).unwrap();
+        let (axpy, op) = (
+            set.kernel("axpy<f32>").unwrap(),
+            set.op("shifted<f32>").unwrap(),
+        );
+        let y = device.upload(DType::F32, &[6], &bytes(&[1.0; 6])).unwrap();
+        let args = op_args(&x, &y);
+        let workspace = Workspace::new(&device, op.workspace_for(&args).unwrap()).unwrap();
+
+        device.check_facts(false);
+        axpy.launch(&stream, &args).unwrap();
+        stream.synchronize().unwrap();
+        let trusted: Vec<f32> = values.iter().map(|v| 1.0 + 0.5 * v).collect();
+        assert_eq!(floats(&y.read().unwrap()), trusted);
+
+        // Clones are the same device.
+        device.clone().check_facts(true);
+        assert!(stream.device().checks_facts());
+        let error = axpy.launch(&stream, &args).unwrap_err();
+        assert_eq!(error.to_string(), format!("`axpy<f32>`: `x` is {fault}"));
+        let error = op.run(&stream, &args, &workspace).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("in `shifted<f32>`: `axpy<f32>`: `x` is {fault}")
+        );
+        // What is captured has nothing to check yet.
+        let captured = stream.capture(|stream| axpy.launch(stream, &args).map(|_| ()));
+        let error = captured.unwrap_err();
+        assert!(matches!(error, Error::PromiseInCapture { .. }), "{error}");
+        stream.synchronize().unwrap();
+        assert_eq!(floats(&y.read().unwrap()), trusted);
+
+        // Elements 0, 2 and 4 are as promised.
+        // SAFETY: they are of a tensor of 6.
+        let even = unsafe { TensorRef::from_raw(x.view().pointer(), DType::I32, &[3], &[2]) };
+        let z = device.upload(DType::F32, &[3], &bytes(&[0.0; 3])).unwrap();
+        let args = Args::new().tensor("x", even).tensor("y", z.view());
+        axpy.launch(&stream, &args).unwrap();
+        let args = args.float("s", 2.0);
+        op.run(&stream, &args, &workspace).unwrap();
+        stream.synchronize().unwrap();
+        assert_eq!(floats(&z.read().unwrap()), [3.0, 12.0, 24.0]);
+        let empty = device.alloc(DType::I32, &[0]).unwrap();
+        let none = device.alloc(DType::F32, &[0]).unwrap();
+        let launch = axpy.launch(&stream, &op_args(&empty, &none)).unwrap();
+        assert_eq!(launch.blocks, 0);
+    }
+}
+
+#[test]
+fn facts_are_checked_of_what_was_queued_before() {
+    let Some(device) = device() else { return };
+    let facts = ViewFacts {
+        sorted: true,
+        ..ViewFacts::default()
+    };
+    let set = KernelSet::from_bytes(set_bytes(promising(facts), PTX)).unwrap();
+    let axpy = set.kernel("axpy<f32>").unwrap();
+    let stream = device.stream().unwrap();
+    let count = 1usize << 20;
+    let upload = |dtype, values: &[f32]| {
+        device
+            .upload(dtype, &[count as i64], &bytes(values))
+            .unwrap()
+    };
+    let rising: Vec<f32> = ramp(count).iter().map(|v| v + 1.0).collect();
+    let falling: Vec<f32> = rising.iter().rev().copied().collect();
+    let (rising, falling) = (upload(DType::I32, &rising), upload(DType::I32, &falling));
+    let x = upload(DType::I32, &vec![0.0; count]);
+    let y = upload(DType::F32, &vec![0.0; count]);
+    device.check_facts(true);
+    for (from, holds) in [(&rising, true), (&falling, false), (&rising, true)] {
+        stream.copy(from, &x).unwrap();
+        let launched = axpy.launch(&stream, &op_args(&x, &y));
+        assert_eq!(launched.is_ok(), holds);
     }
 }

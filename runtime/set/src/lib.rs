@@ -3,6 +3,7 @@
 mod bind;
 mod container;
 mod dtype;
+mod facts;
 mod formula;
 mod manifest;
 mod op;
@@ -14,6 +15,7 @@ mod writer;
 pub use bind::{ArgShape, BindError, Binding, MAX_EXTENT, ScalarValue};
 pub use container::{FORMAT_VERSION, MAGIC, ModuleEntry, ModuleKind};
 pub use dtype::{DType, UnknownDType};
+pub use facts::{BrokenFact, HostView, byte_span};
 pub use formula::{Env, Formula, FormulaError, FormulaOp, Term};
 pub use manifest::{AbiArg, BodyRecord, Choice, Instance, Manifest, Persistent, Resources, Tune};
 pub use op::{

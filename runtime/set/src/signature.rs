@@ -62,7 +62,8 @@ pub enum Access {
     ReadWrite,
 }
 
-/// Promises about a tensor, from its declaration.
+/// Promises about a tensor, from its declaration. What they say of its elements a launch trusts, unless it is told to check
+/// them ([`ViewFacts::broken`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewFacts {
     #[serde(default)]

@@ -5,9 +5,13 @@
 //! primary context current, which a [`Current`] restores.
 
 use std::{
+    env,
     ffi::{CStr, CString, c_char, c_int, c_uint, c_void},
     ptr,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use cudarc::driver::sys::{
@@ -169,6 +173,7 @@ struct Inner {
     multiprocessors: u32,
     shared_limit: u32,
     words: Words,
+    check_facts: AtomicBool,
 }
 
 // SAFETY: a context may be current in several threads at once, and the driver's calls are thread-safe.
@@ -224,6 +229,7 @@ impl CudaDevice {
             multiprocessors,
             shared_limit,
             words: Words::default(),
+            check_facts: AtomicBool::new(env::var_os("TESS_CHECK_FACTS").is_some_and(|v| v == "1")),
         })))
     }
 
@@ -241,6 +247,14 @@ impl CudaDevice {
 
     pub(super) fn shared_limit(&self) -> u32 {
         self.0.shared_limit
+    }
+
+    pub(super) fn check_facts(&self, check: bool) {
+        self.0.check_facts.store(check, Ordering::Relaxed);
+    }
+
+    pub(super) fn checks_facts(&self) -> bool {
+        self.0.check_facts.load(Ordering::Relaxed)
     }
 
     pub(super) fn context_key(&self) -> usize {
@@ -467,6 +481,22 @@ impl CudaStream {
             }
         };
         self.device.checked("cuMemsetAsync", result)
+    }
+
+    /// Copies bytes at `address` once the stream's work is done, and waits for it.
+    ///
+    /// # Safety
+    /// They must be allocated memory.
+    pub(super) unsafe fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Error> {
+        let _current = self.device.enter()?;
+        // SAFETY: the caller's promise; the stream belongs to the current context.
+        let result = unsafe {
+            sys::cuMemcpyDtoHAsync_v2(into.as_mut_ptr().cast(), address, into.len(), self.raw)
+        };
+        // Waited for in any case: the driver may not use `into` any longer.
+        let ended = self.synchronize();
+        self.device.checked("cuMemcpyDtoHAsync", result)?;
+        ended
     }
 
     pub(super) fn copy(&self, from: &CudaMemory, to: &CudaMemory) -> Result<(), Error> {

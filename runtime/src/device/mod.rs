@@ -95,6 +95,28 @@ impl Device {
         }
     }
 
+    /// Whether launches on this device and its clones check what views declare of their elements, `sorted` and
+    /// `distinct`, instead of trusting it. Off unless `$TESS_CHECK_FACTS` was `1` when the device was opened.
+    ///
+    /// To find mistakes, not to run with: where a kernel or op has such views, a launch first waits for its stream and copies
+    /// them to the host, the bytes between their elements included; those must be readable memory of the device as well. If a
+    /// fact does not hold, nothing is launched, and the error names the kernel, the parameter, the fact and the first index at
+    /// fault. In an op each launch is checked once those before it have run, so that one that is refused follows on others
+    /// that were not. Work of other streams is not waited for. While a stream is captured there is nothing to check yet, and
+    /// launches with such views are refused.
+    pub fn check_facts(&self, check: bool) {
+        match self {
+            Device::Cuda(device) => device.check_facts(check),
+        }
+    }
+
+    /// As [`Device::check_facts`] left it.
+    pub fn checks_facts(&self) -> bool {
+        match self {
+            Device::Cuda(device) => device.checks_facts(),
+        }
+    }
+
     /// What the choice of code depends on.
     pub fn traits(&self) -> Traits {
         Traits {
@@ -260,6 +282,17 @@ impl Stream {
     pub(crate) fn word(&self) -> Result<u64, Error> {
         match &self.kind {
             StreamKind::Cuda(stream) => stream.word(),
+        }
+    }
+
+    /// Copies `into.len()` bytes at `address` once all work queued so far is done, and waits for it.
+    ///
+    /// # Safety
+    /// They must be allocated memory of this device.
+    pub(crate) unsafe fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Error> {
+        match &self.kind {
+            // SAFETY: the caller's promise is the same.
+            StreamKind::Cuda(stream) => unsafe { stream.read(address, into) },
         }
     }
 
