@@ -1,7 +1,7 @@
 //! Passes: from tile IR to role IR that code can be generated from.
 //!
 //! ```text
-//! tile IR ──expand──▶ ──simplify──▶ tile IR ──form_roles──▶ role IR ──pipeline──▶ ──assign_layouts──▶ ──allocate──▶ ──insert_barriers──▶ role IR
+//! tile IR ──expand──▶ ──expand_f64──▶ ──simplify──▶ tile IR ──form_roles──▶ role IR ──pipeline──▶ ──assign_layouts──▶ ──allocate──▶ ──insert_barriers──▶ role IR
 //! ```
 //!
 //! One file a pass. [`PASSES`] is the one list that says their order, their names for `--dump-after`, and what they do.
@@ -15,6 +15,7 @@ mod allocate;
 mod assign_layouts;
 mod divisibility;
 mod expand;
+mod expand_f64;
 mod form_roles;
 mod insert_barriers;
 mod pipeline;
@@ -52,6 +53,11 @@ pub const PASSES: &[PassInfo] = &[
         name: "expand",
         what: "writes sorting, the largest, occurrences and batched products in terms of other operations",
         run: Run::Tile(expand::run),
+    },
+    PassInfo {
+        name: "expand_f64",
+        what: "writes functions of f64 in terms of arithmetic",
+        run: Run::Tile(expand_f64::run),
     },
     PassInfo {
         name: "simplify",
