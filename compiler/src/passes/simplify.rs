@@ -495,7 +495,6 @@ fn compare(op: CompareOp, a: Constant, b: Constant) -> Option<bool> {
         _ => return None,
     };
     Some(match (op, order) {
-        (CompareOp::Ne, None) => true,
         (_, None) => false,
         (CompareOp::Eq, Some(o)) => o.is_eq(),
         (CompareOp::Ne, Some(o)) => o.is_ne(),

@@ -642,7 +642,7 @@ fn compare_ordering(op: CompareOp, ordering: Option<std::cmp::Ordering>) -> bool
     use std::cmp::Ordering::*;
     match op {
         CompareOp::Eq => ordering == Some(Equal),
-        CompareOp::Ne => ordering != Some(Equal),
+        CompareOp::Ne => matches!(ordering, Some(Less | Greater)),
         CompareOp::Lt => ordering == Some(Less),
         CompareOp::Le => matches!(ordering, Some(Less | Equal)),
         CompareOp::Gt => ordering == Some(Greater),
