@@ -2,7 +2,7 @@
 
 use pyo3::{prelude::*, types::PyDict};
 use tesserine::{
-    Code, ScalarValue, Target,
+    Checked, Code, ScalarValue, Target,
     set::{Access, Param, ParamKind, Signature},
 };
 
@@ -254,17 +254,7 @@ impl Kernel {
             .0
             .check(&arguments.described())
             .map_err(|e| error::convert(py, &e))?;
-        let bound = PyDict::new(py);
-        for (name, extent) in checked.dims {
-            bound.set_item(name, extent)?;
-        }
-        for (name, value) in checked.scalars {
-            match value {
-                ScalarValue::Int(value) => bound.set_item(name, value)?,
-                ScalarValue::Float(value) => bound.set_item(name, value)?,
-            }
-        }
-        Ok(bound)
+        bound(py, checked)
     }
 
     /// Loads the code for CUDA device `device`, so that the first call need not, and gives the target that it is for.
@@ -295,4 +285,19 @@ impl Kernel {
         let parameters: Vec<String> = self.parameters().iter().map(Parameter::__repr__).collect();
         format!("{}({})", self.0.name(), parameters.join(", "))
     }
+}
+
+/// What checked arguments bind, by name: extents of dimensions and values of scalars.
+pub(crate) fn bound(py: Python<'_>, checked: Checked) -> PyResult<Bound<'_, PyDict>> {
+    let bound = PyDict::new(py);
+    for (name, extent) in checked.dims {
+        bound.set_item(name, extent)?;
+    }
+    for (name, value) in checked.scalars {
+        match value {
+            ScalarValue::Int(value) => bound.set_item(name, value)?,
+            ScalarValue::Float(value) => bound.set_item(name, value)?,
+        }
+    }
+    Ok(bound)
 }

@@ -4,12 +4,11 @@ use pyo3::{
     prelude::*,
     types::{PyDict, PyInt},
 };
-use tesserine::ScalarValue;
 
 use crate::{
     argument::{Arguments, Places},
     device, error,
-    kernel::{Launch, Parameter, launched, parameter, target_known},
+    kernel::{Launch, Parameter, bound, launched, parameter, target_known},
     tensor::{Place, Tensor},
 };
 
@@ -152,17 +151,7 @@ impl Op {
             .0
             .check(&arguments.described())
             .map_err(|e| error::convert(py, &e))?;
-        let bound = PyDict::new(py);
-        for (name, extent) in checked.dims {
-            bound.set_item(name, extent)?;
-        }
-        for (name, value) in checked.scalars {
-            match value {
-                ScalarValue::Int(value) => bound.set_item(name, value)?,
-                ScalarValue::Float(value) => bound.set_item(name, value)?,
-            }
-        }
-        Ok(bound)
+        bound(py, checked)
     }
 
     /// Loads the code of all launches for CUDA device `device`: a capture cannot.
