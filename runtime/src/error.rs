@@ -20,7 +20,7 @@ pub enum Error {
     DriverInit { reason: String },
     #[error("there is no device cuda:{ordinal}; the driver has {count}")]
     NoDevice { ordinal: usize, count: usize },
-    #[error("`{0}` is no device; devices are `cuda` and `cuda:N`")]
+    #[error("`{0}` is no device; devices are `cuda`, `cuda:N`, `emulator`, and {emulators}", emulators = list(&crate::emulators().collect::<Vec<_>>()))]
     UnknownDevice(String),
     /// A driver call failed. An error of an earlier, asynchronous launch may come up here.
     #[error("{device}: {call} failed: {reason}")]
@@ -28,6 +28,20 @@ pub enum Error {
         device: String,
         call: &'static str,
         reason: String,
+    },
+
+    /// Memory of an emulated device was refused.
+    #[error("{device}: {error}")]
+    EmulatedMemory {
+        device: String,
+        error: tesserine_emulator::MemoryError,
+    },
+    /// The emulator found something wrong with a kernel while it ran. The launch is not done.
+    #[error("`{kernel}` on {device}: {fault}")]
+    Emulator {
+        kernel: String,
+        device: String,
+        fault: Box<tesserine_emulator::Fault>,
     },
 
     #[error("`{op}`: {error}")]

@@ -2,7 +2,7 @@
 //!
 //! Order of a launch: names of arguments, binding (see `tesserine_set`), facts that the kernel requires, the body whose
 //! facts hold, its grid, its arguments; only then is the device asked for anything. A grid without blocks launches
-//! nothing. Invariants: a launch that was refused has queued nothing; code is loaded once a context and kept as long as
+//! nothing. Invariants: a launch that was refused has queued nothing; code is loaded once a context (of the emulator, once a target) and kept as long as
 //! its set is open; a launch whose code is loaded allocates no device memory, and waits for nothing unless its device checks
 //! facts.
 
@@ -259,6 +259,7 @@ impl Kernel {
             unsafe {
                 chosen.function.launch(
                     stream,
+                    self.name(),
                     queued.blocks,
                     record.threads,
                     record.shared_bytes,
@@ -463,11 +464,9 @@ impl Kernel {
         code: Code,
     ) -> Result<Result<Function, LoadFault>, Error> {
         let (Code::Cubin(index) | Code::Ptx(index)) = code;
-        let context = device.context_key();
+        let key = device.module_key();
         let mut modules = self.set.modules.lock().unwrap_or_else(|e| e.into_inner());
-        let known = modules
-            .iter()
-            .find(|(c, i, _)| *c == context && *i == index);
+        let known = modules.iter().find(|(k, i, _)| *k == key && *i == index);
         let module = match known {
             Some((_, _, module)) => module.clone(),
             None => {
@@ -483,7 +482,7 @@ impl Kernel {
                     Ok(module) => Arc::new(module),
                     Err(fault) => return Ok(Err(fault)),
                 };
-                modules.push((context, index, module.clone()));
+                modules.push((key, index, module.clone()));
                 module
             }
         };

@@ -28,9 +28,12 @@
 //!   [`Kernel::launch`] checks in the same way first.
 //! - An [`Op`] is a sequence of launches of it with a [`Workspace`]; [`Op::run`] allocates nothing, so that
 //!   [`Stream::capture`] can record it.
-//! - A [`Device`] is a CUDA device; the driver is loaded when one is asked for, so that programs start without it.
+//! - A [`Device`] is a CUDA device, whose driver is loaded when one is asked for, so that programs start without it; or a device of
+//!   the [`emulator`] ([`Device::emulator`]), which executes the same PTX on the CPU, for any target, and gives a launch that does
+//!   something wrong a fault ([`Error::Emulator`]) with kernel, line and threads. Their names, as in `$TESS_DEVICE`: `cuda`,
+//!   `cuda:1`, `emulator:sm_80`.
 //! - Facts that a kernel's views declare of their elements, `sorted` and `distinct`, are trusted. A device whose
-//!   [`Device::check_facts`] is on checks them before each launch, to find whose data is wrong.
+//!   [`Device::check_facts`] is on checks them before each launch, to find whose data is wrong. Emulated devices begin so.
 //! - A [`TensorRef`] is memory of anyone's; a [`DeviceTensor`] owns its own.
 //!
 //! Invariants: nothing here depends on the compiler; no call needs a driver but those on devices and what they gave;
@@ -45,11 +48,14 @@ pub mod select;
 mod sets;
 mod tensor;
 
-pub use device::{Device, DeviceInfo, Event, Graph, Stream, cuda_devices, driver_version};
+pub use device::{
+    Device, DeviceInfo, Event, Graph, Stream, cuda_devices, driver_version, emulators,
+};
 pub use error::Error;
 pub use launch::{Args, Checked, Kernel, Launch};
 pub use op::{Op, Workspace};
 pub use select::{Capability, Code, Target};
 pub use sets::{FoundSet, KernelSet, find_sets, set_places};
 pub use tensor::{DeviceTensor, TensorRef, contiguous_strides};
+pub use tesserine_emulator as emulator;
 pub use tesserine_set::{self as set, BindError, DType, ScalarValue, SetError};

@@ -2,7 +2,7 @@
 //!
 //! In this order: a cubin for the device's own SM; a cubin for an earlier SM of the same major version; the newest PTX
 //! that device and driver take. Code of an `a` target runs on its own SM only. PTX needs a driver that knows its
-//! version. A target whose last, most general body the device cannot take is no choice.
+//! version. The emulator takes no cubins. A target whose last, most general body the device cannot take is no choice.
 
 use std::{fmt, str::FromStr};
 
@@ -75,6 +75,8 @@ pub struct Traits {
     pub capability: Capability,
     /// The newest CUDA version that the driver serves: (12, 4).
     pub cuda: (u32, u32),
+    /// It takes no cubins: the emulator.
+    pub ptx_only: bool,
 }
 
 /// A module of the set to load.
@@ -184,6 +186,11 @@ pub fn cuda_of_ptx(ptx: (u32, u32)) -> (u32, u32) {
     known.map_or((ptx.0 + 4, ptx.1), |(_, first)| *first)
 }
 
+/// The newest CUDA version that is known here.
+pub(crate) fn newest_cuda() -> (u32, u32) {
+    PTX_RELEASES[PTX_RELEASES.len() - 1].1
+}
+
 /// How good a target's code is; the greatest is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
@@ -220,7 +227,8 @@ fn body_code(
 ) -> Option<(Rank, Code, Option<Code>)> {
     let ptx = ptx_runs(target, traits.capability) && body.ptx_version <= ptx_of_driver(traits.cuda);
     let ptx = ptx.then_some(Code::Ptx(body.ptx));
-    match (body.cubin, cubin_rank(target, traits.capability)) {
+    let cubin = body.cubin.filter(|_| !traits.ptx_only);
+    match (cubin, cubin_rank(target, traits.capability)) {
         (Some(cubin), Some(rank)) => Some((rank, Code::Cubin(cubin), ptx)),
         _ => ptx.map(|code| (Rank::Ptx, code, None)),
     }
@@ -361,6 +369,7 @@ mod tests {
         Traits {
             capability: Capability { major, minor },
             cuda,
+            ptx_only: false,
         }
     }
 
@@ -448,6 +457,33 @@ mod tests {
         );
         let choice = select(&mixed, &traits(8, 9, cuda), None).unwrap();
         assert_eq!(choice.candidates[0].fallback, Some(Code::Ptx(0)));
+    }
+
+    #[test]
+    fn the_emulator_takes_ptx_only() {
+        let all = instance(&[
+            ("sm_80", (7, 0), true, false),
+            ("sm_86", (7, 1), true, false),
+            ("sm_90a", (8, 0), true, false),
+        ]);
+        let emulated = |major, minor| Traits {
+            ptx_only: true,
+            ..traits(major, minor, newest_cuda())
+        };
+        for (major, minor, wanted, target, module) in [
+            (9, 0, None, "sm_90a", 4),
+            (9, 0, Some("sm_80"), "sm_80", 0),
+            (8, 9, None, "sm_86", 2),
+            (8, 0, None, "sm_80", 0),
+        ] {
+            assert_eq!(
+                chosen(&all, &emulated(major, minor), wanted),
+                Ok((target.into(), vec![Code::Ptx(module)]))
+            );
+        }
+        let choice = select(&all, &emulated(9, 0), None).unwrap();
+        assert_eq!(choice.candidates[0].fallback, None);
+        assert!(chosen(&all, &emulated(7, 5), None).is_err());
     }
 
     #[test]

@@ -9,7 +9,12 @@ use std::{
 
 use tesserine_set::{Manifest, SetError};
 
-use crate::{Error, device::Module, launch::Kernel, op::Op};
+use crate::{
+    Error,
+    device::{Module, ModuleKey},
+    launch::Kernel,
+    op::Op,
+};
 
 /// A kernel set, shared by all clones, with the modules that devices have loaded of it.
 #[derive(Clone, Debug)]
@@ -20,8 +25,8 @@ pub struct KernelSet {
 #[derive(Debug)]
 pub(crate) struct SharedSet {
     pub(crate) set: tesserine_set::KernelSet,
-    /// By context and index. A module stays loaded as long as the set is open.
-    pub(crate) modules: Mutex<Vec<(usize, u32, Arc<Module>)>>,
+    /// By what loaded it and index. A module stays loaded as long as the set is open.
+    pub(crate) modules: Mutex<Vec<(ModuleKey, u32, Arc<Module>)>>,
 }
 
 impl KernelSet {

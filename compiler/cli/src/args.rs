@@ -142,7 +142,7 @@ pub struct Run {
     /// NAME=DTYPE[DIMS]: a tensor that the kernel writes
     #[arg(long = "out", value_name = "NAME=DTYPE[DIMS]", action = ArgAction::Append)]
     pub outs: Vec<String>,
-    /// `interp`, or `cuda`, `cuda:1`
+    /// `interp`, `cuda`, `cuda:1`, or `emulator:TARGET`, which executes the PTX on the CPU
     #[arg(long, default_value = "interp")]
     pub device: String,
     /// Whose code runs; a GPU takes the PTX of older targets too
@@ -170,9 +170,13 @@ pub struct Test {
     /// Source files, and folders whose `.tess` files are taken [default: the current folder]
     #[arg(value_name = "PATHS")]
     pub paths: Vec<PathBuf>,
-    /// `interp`, or `cuda`, `cuda:1`: there each launch is also compared with the interpreter
+    /// `interp`; or `cuda`, `cuda:1`, `emulator:TARGET`, where each launch is also compared with the interpreter; or `all`, the
+    /// emulators of every target in turn
     #[arg(long, default_value = "interp")]
     pub device: String,
+    /// Another device that each launch runs on too; what both wrote is compared bit for bit
+    #[arg(long, value_name = "DEVICE")]
+    pub against: Option<String>,
     /// Whose code runs [default: sm_90a on the interpreter, else the newest that the device runs]
     #[arg(long)]
     pub target: Option<String>,

@@ -1,4 +1,4 @@
-//! `tess run --device cuda`: a kernel or op of a set, once.
+//! `tess run` on a device: a kernel or op of a set, once.
 
 use tesserine::{Args, Device, Kernel, KernelSet, Op, Stream, Workspace};
 use tesserine_set::{Access, Signature};
@@ -45,6 +45,14 @@ impl Code {
         match self {
             Code::Kernel(kernel) => &kernel.instance().signature,
             Code::Op(op) => &op.record().signature,
+        }
+    }
+
+    /// Whether what it leaves depends on the order of blocks.
+    pub fn is_unordered(&self) -> bool {
+        match self {
+            Code::Kernel(kernel) => kernel.instance().unordered,
+            Code::Op(op) => op.kernels().iter().any(|k| k.instance().unordered),
         }
     }
 

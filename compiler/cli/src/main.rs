@@ -17,6 +17,7 @@ mod gpu;
 mod list_modules;
 mod npy;
 mod philox;
+mod place;
 mod run;
 mod source;
 mod tensor;

@@ -1,4 +1,4 @@
-//! `tess run`: a kernel or op on data, on the interpreter or a GPU.
+//! `tess run`: a kernel or op on data, on the interpreter, the emulator or a GPU.
 
 use std::{fs, path::Path};
 
@@ -20,19 +20,15 @@ use crate::{
     compare::{self, Comparison, Tolerance},
     failure::{Failure, report},
     gpu::{self, CANARIES, Left, Written},
-    npy, source,
+    npy,
+    place::{self, Place},
+    source,
     tensor::HostTensor,
     terminal::{self, say},
 };
 
 /// The target whose schedule the interpreter takes unless told otherwise.
 const DEFAULT_TARGET: &str = "sm_90a";
-
-/// Where the kernel runs.
-enum Where {
-    Interpreter,
-    Cuda(usize),
-}
 
 pub fn run(args: &Run) -> Result<(), Failure> {
     let given = Given::parse(args)?;
@@ -43,9 +39,9 @@ pub fn run(args: &Run) -> Result<(), Failure> {
         None => None,
     };
     let target = args.target.as_deref().map(source::target).transpose()?;
-    let place = place(&args.device)?;
+    let place = Place::parse(&args.device)?;
     let (device, left, arguments) = match place {
-        Where::Interpreter => {
+        Place::Interpreter => {
             if args.set.is_some() {
                 return Err(Failure::Usage(
                     "--set holds code for GPUs, and the interpreter runs the source: name a --device, or leave out --set"
@@ -61,7 +57,7 @@ pub fn run(args: &Run) -> Result<(), Failure> {
             let left = made.interpret(&arguments)?;
             ("interp".to_owned(), left, arguments)
         }
-        Where::Cuda(ordinal) => on_gpu(args, &given, target, ordinal)?,
+        Place::Device(name) => on_device(args, &given, target, &name)?,
     };
     let expected = if args.check {
         // The same schedule as the code that ran.
@@ -90,21 +86,6 @@ pub fn run(args: &Run) -> Result<(), Failure> {
         print_report(args, &device, &left, &files, tolerance, check.as_deref())?;
     }
     verdict(&left, check.as_deref())
-}
-
-fn place(device: &str) -> Result<Where, Failure> {
-    let ordinal = |text: &str| text.parse().ok().map(Where::Cuda);
-    match device.split_once(':') {
-        None if device == "interp" => Some(Where::Interpreter),
-        None if device == "cuda" => Some(Where::Cuda(0)),
-        Some(("cuda", number)) => ordinal(number),
-        _ => None,
-    }
-    .ok_or_else(|| {
-        Failure::Usage(format!(
-            "there is no device `{device}`: `interp`, `cuda` and `cuda:1` name one"
-        ))
-    })
 }
 
 /// An instance made from its source.
@@ -228,11 +209,11 @@ fn in_source(error: &InterpError) -> bool {
     }
 }
 
-fn on_gpu(
+fn on_device(
     args: &Run,
     given: &Given,
     target: Option<Target>,
-    ordinal: usize,
+    name: &str,
 ) -> Result<(String, Left, Vec<Option<Argument>>), Failure> {
     let (device, kernel) = match &args.set {
         Some(path) => {
@@ -240,23 +221,22 @@ fn on_gpu(
             (None, gpu::Code::find(&set, &args.kernel)?)
         }
         None => {
-            let (device, kernel) = compiled(args, target, ordinal)?;
+            let (device, kernel) = compiled(args, target, name)?;
             (Some(device), kernel)
         }
     };
     let arguments = given.bind(kernel.signature(), &args.kernel, CANARIES[0])?;
     let device = match device {
         Some(device) => device,
-        None => Device::cuda(ordinal).map_err(gpu::failed)?,
+        None => place::open(name)?,
     };
-    let name = format!("cuda:{ordinal} ({})", device.info().name);
     let left = gpu::launch(&device, &kernel, target.map(Target::name), &arguments)?;
-    Ok((name, left, arguments))
+    Ok((place::described(&device), left, arguments))
 }
 
 #[cfg(not(feature = "llvm"))]
-fn compiled(_: &Run, _: Option<Target>, _: usize) -> Result<(Device, gpu::Code), Failure> {
-    Err(source::no_code("`tess run --device cuda`"))
+fn compiled(_: &Run, _: Option<Target>, name: &str) -> Result<(Device, gpu::Code), Failure> {
+    Err(source::no_code(&format!("`tess run --device {name}`")))
 }
 
 /// Compiles the kernel for the device, or for the target that is named.
@@ -264,25 +244,15 @@ fn compiled(_: &Run, _: Option<Target>, _: usize) -> Result<(Device, gpu::Code),
 fn compiled(
     args: &Run,
     target: Option<Target>,
-    ordinal: usize,
+    name: &str,
 ) -> Result<(Device, gpu::Code), Failure> {
     use tesserine_compiler::emit::set::{self, BuildError, SetFile, SetKernel};
 
     source::readable(&args.file)?;
-    let device = Device::cuda(ordinal).map_err(gpu::failed)?;
-    let capability = device.info().capability;
-    let runs = |target: &Target| {
-        let parsed: Result<tesserine::Target, _> = target.name().parse();
-        parsed.is_ok_and(|parsed| tesserine::select::ptx_runs(parsed, capability))
-    };
-    let target = match target.or_else(|| Target::ALL.into_iter().rfind(runs)) {
+    let device = place::open(name)?;
+    let target = match target {
         Some(target) => target,
-        None => {
-            return Err(Failure::Failed(format!(
-                "{} is {capability}, for which there is no target",
-                device.info().name
-            )));
-        }
+        None => place::newest(&device)?,
     };
     let set = SetFile {
         folder: args.file.parent().map(Path::to_owned).unwrap_or_default(),

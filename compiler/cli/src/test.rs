@@ -1,6 +1,7 @@
 //! `tess test`: the tests of source files.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     sync::{
@@ -8,7 +9,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use tesserine::{Device, KernelSet};
@@ -23,9 +24,12 @@ use tesserine_set::{Access, ParamKind};
 
 use crate::{
     args::Test,
+    compare::{self, Tolerance},
     failure::{Failure, report},
     gpu::{self, Code},
+    place::{self, Place},
     source,
+    tensor::HostTensor,
     terminal::{self, say},
 };
 
@@ -41,59 +45,107 @@ struct Found {
 }
 
 pub fn run(args: &Test) -> Result<(), Failure> {
-    let start = Instant::now();
-    let ordinal = device(&args.device)?;
+    let places = Place::parse_several(&args.device)?;
+    let against = match args.against.as_deref().map(Place::parse).transpose()? {
+        Some(Place::Interpreter) => {
+            return Err(Failure::Usage(
+                "--against names a device: every launch is compared with the interpreter anyway"
+                    .to_owned(),
+            ));
+        }
+        Some(Place::Device(name)) => Some(name),
+        None => None,
+    };
     let named = args.target.as_deref().map(source::target).transpose()?;
-    if ordinal.is_none() && args.set.is_some() {
-        return Err(Failure::Usage(
-            "--set holds code for GPUs, and the interpreter runs the source: name a --device, or leave out --set"
-                .to_owned(),
-        ));
+    if places.contains(&Place::Interpreter) {
+        for (given, what) in [
+            (args.set.is_some(), "--set holds code for GPUs"),
+            (against.is_some(), "--against compares devices"),
+        ] {
+            if given {
+                return Err(Failure::Usage(format!(
+                    "{what}, and the interpreter runs the source: name a --device, or leave it out"
+                )));
+            }
+        }
     }
     let mut session = Session::new();
     let loaded = load(&mut session, &args.paths)?;
-    let mut broken = loaded.broken;
     let all = loaded.tests.len();
     let tests: Vec<Found> = loaded
         .tests
         .into_iter()
         .filter(|t| args.filter.as_ref().is_none_or(|f| t.name.contains(f)))
         .collect();
-    let (gpu, target) = match ordinal {
-        None => (None, named),
-        Some(ordinal) => {
-            let device = Device::cuda(ordinal).map_err(gpu::failed)?;
-            let target = match named {
-                Some(target) => target,
-                None => newest(&device)?,
-            };
-            let set = match &args.set {
-                Some(path) => Some(KernelSet::open(path).map_err(gpu::failed)?),
-                None => compiled(&session, &args.paths, &tests, target)?,
-            };
-            let gpu = Gpu {
-                device: Mutex::new(device),
-                set,
-                target: named.map(Target::name),
-            };
-            (Some(gpu), Some(target))
+    let set = match &args.set {
+        Some(path) => Some(KernelSet::open(path).map_err(gpu::failed)?),
+        None => None,
+    };
+    let mut broken = false;
+    for place in &places {
+        let start = Instant::now();
+        let (gpu, target) = match place {
+            Place::Interpreter => (None, named),
+            Place::Device(name) => {
+                let (gpu, target) = Gpu::open(
+                    &session,
+                    &tests,
+                    name,
+                    named,
+                    set.as_ref(),
+                    against.as_deref(),
+                )?;
+                (Some(gpu), Some(target))
+            }
+        };
+        let target = match target {
+            Some(target) => target,
+            None => source::target(DEFAULT_TARGET)?,
+        };
+        let options = Options {
+            target,
+            device: gpu.as_ref().map(|g| g as &dyn testing::Device),
+        };
+        let plural = if tests.len() == 1 { "" } else { "s" };
+        let on = match place {
+            Place::Device(name) if places.len() > 1 => format!(" on {name}"),
+            _ => String::new(),
+        };
+        say!("\nrunning {} test{plural}{on}", tests.len());
+        let outcomes = execute(&session, &tests, &options, args.jobs)?;
+        if let Some(gpu) = &gpu {
+            gpu.tell()?;
         }
-    };
-    let target = match target {
-        Some(target) => target,
-        None => source::target(DEFAULT_TARGET)?,
-    };
-    let options = Options {
-        target,
-        device: gpu.as_ref().map(|g| g as &dyn testing::Device),
-    };
-    let plural = if tests.len() == 1 { "" } else { "s" };
-    say!("\nrunning {} test{plural}", tests.len());
-    let outcomes = execute(&session, &tests, &options, args.jobs)?;
+        broken |= conclude(
+            &session,
+            &tests,
+            &outcomes,
+            all,
+            loaded.broken,
+            &on,
+            start.elapsed(),
+        )?;
+    }
+    if broken {
+        Err(Failure::Reported)
+    } else {
+        Ok(())
+    }
+}
 
+/// Prints what failed and how many did not; whether anything is wrong.
+fn conclude(
+    session: &Session,
+    tests: &[Found],
+    outcomes: &[Outcome],
+    all: usize,
+    mut broken: bool,
+    on: &str,
+    time: Duration,
+) -> Result<bool, Failure> {
     let mut failed: Vec<(&Found, &Diagnostics)> = Vec::new();
     let mut ignored = 0;
-    for (test, outcome) in tests.iter().zip(&outcomes) {
+    for (test, outcome) in tests.iter().zip(outcomes) {
         match outcome {
             Outcome::Passed => {}
             Outcome::Ignored(_) => ignored += 1,
@@ -125,49 +177,13 @@ pub fn run(args: &Test) -> Result<(), Failure> {
         n => format!("; {n} ignored"),
     };
     say!(
-        "\ntest result: {}. {passed} passed; {} failed{ignored}; {} filtered out; finished in {:.2}s",
+        "\ntest result{on}: {}. {passed} passed; {} failed{ignored}; {} filtered out; finished in {:.2}s",
         if broken { "FAILED" } else { "ok" },
         failed.len(),
         all - tests.len(),
-        start.elapsed().as_secs_f64()
+        time.as_secs_f64()
     );
-    if broken {
-        Err(Failure::Reported)
-    } else {
-        Ok(())
-    }
-}
-
-/// The number of a GPU; `None` for the interpreter.
-fn device(name: &str) -> Result<Option<usize>, Failure> {
-    match name.split_once(':') {
-        None if name == "interp" => return Ok(None),
-        None if name == "cuda" => return Ok(Some(0)),
-        Some(("cuda", number)) => {
-            if let Ok(number) = number.parse() {
-                return Ok(Some(number));
-            }
-        }
-        _ => {}
-    }
-    Err(Failure::Usage(format!(
-        "there is no device `{name}`: `interp`, `cuda` and `cuda:1` name one"
-    )))
-}
-
-/// The newest target that the device runs.
-fn newest(device: &Device) -> Result<Target, Failure> {
-    let capability = device.info().capability;
-    let runs = |target: &Target| {
-        let parsed: Result<tesserine::Target, _> = target.name().parse();
-        parsed.is_ok_and(|parsed| tesserine::select::ptx_runs(parsed, capability))
-    };
-    Target::ALL.into_iter().rfind(runs).ok_or_else(|| {
-        Failure::Failed(format!(
-            "{} is {capability}, for which there is no target",
-            device.info().name
-        ))
-    })
+    Ok(broken)
 }
 
 /// What was found in files and folders.
@@ -288,26 +304,88 @@ fn execute(
     Ok(outcomes.into_iter().flatten().collect())
 }
 
-/// A GPU that runs a test's launches.
+/// A device that runs a test's launches, and perhaps a second one that it is compared with.
 struct Gpu {
-    /// One launch at a time, so that a fault is known to be this one's.
-    device: Mutex<Device>,
+    device: Device,
+    against: Option<Device>,
+    /// On a GPU one launch at a time, so that a fault is known to be this one's.
+    turn: Mutex<()>,
     /// `None` if no test launches anything.
     set: Option<KernelSet>,
     target: Option<&'static str>,
+    agreement: Mutex<Agreement>,
 }
 
-impl testing::Device for Gpu {
-    fn launch(&self, launch: &Launch<'_>, args: &mut interp::Args) -> Result<(), String> {
-        let device = match self.device.lock() {
-            Ok(device) => device,
-            Err(poisoned) => poisoned.into_inner(),
+/// How launches on two devices compare.
+#[derive(Default)]
+struct Agreement {
+    equal: usize,
+    unordered: usize,
+    /// Within the tolerance, by instance: how many launches, and the largest error.
+    near: BTreeMap<String, (usize, f64)>,
+}
+
+impl Gpu {
+    /// With the code of what the tests launch, for `named` or the newest target; which that is.
+    fn open(
+        session: &Session,
+        tests: &[Found],
+        name: &str,
+        named: Option<Target>,
+        set: Option<&KernelSet>,
+        against: Option<&str>,
+    ) -> Result<(Gpu, Target), Failure> {
+        let device = place::open(name)?;
+        let against = against.map(place::open).transpose()?;
+        let target = match named {
+            Some(target) => target,
+            None => place::newest(&device)?,
         };
-        let text = |error: tesserine::Error| error.to_string();
-        let set = self.set.as_ref().ok_or("there is no code for it")?;
-        let code = match launch.what {
-            What::Kernel(_) => Code::Kernel(set.kernel(launch.name).map_err(text)?),
-            What::Op(_) => Code::Op(set.op(launch.name).map_err(text)?),
+        let set = match set {
+            Some(set) => Some(set.clone()),
+            None => compiled(session, tests, target, name)?,
+        };
+        let gpu = Gpu {
+            // Both devices run the same code.
+            target: named.or(against.as_ref().map(|_| target)).map(Target::name),
+            device,
+            against,
+            turn: Mutex::default(),
+            set,
+            agreement: Mutex::default(),
+        };
+        Ok((gpu, target))
+    }
+
+    /// Prints how the two devices compared.
+    fn tell(&self) -> Result<(), Failure> {
+        let Some(against) = &self.against else {
+            return Ok(());
+        };
+        let agreement = self.agreement.lock().unwrap_or_else(|e| e.into_inner());
+        let near: usize = agreement.near.values().map(|(count, _)| count).sum();
+        say!(
+            "\n{} against {against}: {} launches equal to the bit, {near} within the tolerance, {} not compared, since they hang on the order of blocks",
+            self.device,
+            agreement.equal,
+            agreement.unordered
+        );
+        for (name, (count, error)) in &agreement.near {
+            say!("    {name}: {count} within the tolerance, largest error {error:e}");
+        }
+        Ok(())
+    }
+
+    /// Runs the launch on a device; what it wrote, one for each parameter.
+    fn launch_on(
+        &self,
+        device: &Device,
+        code: &Code,
+        args: &interp::Args,
+    ) -> Result<Vec<Option<Vec<u8>>>, tesserine::Error> {
+        let _turn = match device {
+            Device::Cuda(_) => Some(self.turn.lock().unwrap_or_else(|e| e.into_inner())),
+            _ => None,
         };
         let params = &code.signature().params;
         let mut memory = Vec::new();
@@ -315,11 +393,7 @@ impl testing::Device for Gpu {
             memory.push(match args.get(&param.name) {
                 Some(interp::Arg::Tensor(tensor)) => {
                     let shape: Vec<i64> = tensor.shape.iter().map(|&d| d as i64).collect();
-                    Some(
-                        device
-                            .upload(tensor.dtype, &shape, &tensor.data)
-                            .map_err(text)?,
-                    )
+                    Some(device.upload(tensor.dtype, &shape, &tensor.data)?)
                 }
                 _ => None,
             });
@@ -332,16 +406,105 @@ impl testing::Device for Gpu {
                 _ => passed,
             };
         }
-        let stream = device.default_stream();
-        code.run(&device, &stream, &passed, self.target)
-            .map_err(text)?;
+        // An own one, so that launches of other tests run beside it.
+        let stream = device.stream()?;
+        code.run(device, &stream, &passed, self.target)?;
+        let mut written = Vec::new();
         for (param, memory) in params.iter().zip(&memory) {
             let stored =
                 matches!(&param.kind, ParamKind::View(view) if view.access != Access::Read);
-            if let (true, Some(memory), Some(interp::Arg::Tensor(tensor))) =
-                (stored, memory, args.get_mut(&param.name))
+            written.push(match memory {
+                Some(memory) if stored => Some(memory.read()?),
+                _ => None,
+            });
+        }
+        Ok(written)
+    }
+
+    /// Compares what the second device wrote, in `args`, with the first one's.
+    fn compare(
+        &self,
+        name: &str,
+        code: &Code,
+        args: &interp::Args,
+        found: &[Option<Vec<u8>>],
+        other: &[Option<Vec<u8>>],
+    ) -> Result<(), String> {
+        let lock = || self.agreement.lock().unwrap_or_else(|e| e.into_inner());
+        if found == other {
+            lock().equal += 1;
+            return Ok(());
+        }
+        if code.is_unordered() {
+            lock().unordered += 1;
+            return Ok(());
+        }
+        let params = &code.signature().params;
+        let types = params.iter().filter_map(|p| match args.get(&p.name) {
+            Some(interp::Arg::Tensor(tensor)) => Some(tensor.dtype),
+            _ => None,
+        });
+        let tolerance = Tolerance::of(types);
+        let mut largest = 0f64;
+        for ((param, found), other) in params.iter().zip(found).zip(other) {
+            let (Some(found), Some(other), Some(interp::Arg::Tensor(tensor))) =
+                (found, other, args.get(&param.name))
+            else {
+                continue;
+            };
+            let host = |data: &[u8]| HostTensor {
+                dtype: tensor.dtype,
+                shape: tensor.shape.iter().map(|&d| d as i64).collect(),
+                data: data.to_vec(),
+            };
+            let (found, other) = (host(found), host(other));
+            // The error of a sum grows with the root of its summed squares, of which the size of its elements speaks.
+            let finite = (0..other.len()).map(|i| other.value(i));
+            let finite = finite.filter(|v| v.is_finite());
+            let (count, sum) = finite.fold((0usize, 0.0), |(n, s), v| (n + 1, s + v * v));
+            let tolerance = Tolerance {
+                abs: tolerance.abs * (sum / count.max(1) as f64).sqrt().max(1.0),
+                ..tolerance
+            };
+            let comparison = compare::compare(&found, &other, tolerance);
+            largest = largest.max(comparison.max_abs);
+            if let Some(worst) = comparison.worst.first().filter(|_| !comparison.passed()) {
+                return Err(format!(
+                    "the two devices differ in {} of {} elements of `{}`: at {:?} it is {} and {}",
+                    comparison.beyond,
+                    comparison.elements,
+                    param.name,
+                    worst.position,
+                    worst.found,
+                    worst.expected
+                ));
+            }
+        }
+        let mut agreement = lock();
+        let entry = agreement.near.entry(name.to_owned()).or_default();
+        *entry = (entry.0 + 1, entry.1.max(largest));
+        Ok(())
+    }
+}
+
+impl testing::Device for Gpu {
+    fn launch(&self, launch: &Launch<'_>, args: &mut interp::Args) -> Result<(), String> {
+        let text = |error: tesserine::Error| error.to_string();
+        let set = self.set.as_ref().ok_or("there is no code for it")?;
+        let code = match launch.what {
+            What::Kernel(_) => Code::Kernel(set.kernel(launch.name).map_err(text)?),
+            What::Op(_) => Code::Op(set.op(launch.name).map_err(text)?),
+        };
+        let written = self.launch_on(&self.device, &code, args).map_err(text)?;
+        if let Some(against) = &self.against {
+            let other = self.launch_on(against, &code, args).map_err(text)?;
+            self.compare(launch.name, &code, args, &written, &other)?;
+        }
+        for (param, written) in code.signature().params.iter().zip(written) {
+            if let (Some(data), Some(interp::Arg::Tensor(tensor))) =
+                (written, args.get_mut(&param.name))
             {
-                tensor.data = memory.read().map_err(text)?;
+                tensor.data = data;
             }
         }
         Ok(())
@@ -349,26 +512,20 @@ impl testing::Device for Gpu {
 }
 
 #[cfg(not(feature = "llvm"))]
-fn compiled(
-    _: &Session,
-    _: &[PathBuf],
-    _: &[Found],
-    _: Target,
-) -> Result<Option<KernelSet>, Failure> {
-    Err(source::no_code("`tess test --device cuda`"))
+fn compiled(_: &Session, _: &[Found], _: Target, name: &str) -> Result<Option<KernelSet>, Failure> {
+    Err(source::no_code(&format!("`tess test --device {name}`")))
 }
 
 /// Compiles what the tests launch.
 #[cfg(feature = "llvm")]
 fn compiled(
     session: &Session,
-    paths: &[PathBuf],
     tests: &[Found],
     target: Target,
+    _: &str,
 ) -> Result<Option<KernelSet>, Failure> {
     use tesserine_compiler::emit::set;
 
-    let _ = (session, paths);
     let mut fresh = Session::new();
     let Some(set) = launched(session, tests, &[target])? else {
         return Ok(None);

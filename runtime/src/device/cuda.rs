@@ -21,7 +21,10 @@ use cudarc::driver::sys::{
     CUstreamCaptureMode_enum as CaptureMode, CUstreamCaptureStatus_enum as CaptureStatus,
 };
 
-use super::{DeviceInfo, words::Words};
+use super::{
+    DeviceInfo,
+    words::{Words, ZeroedForEver},
+};
 use crate::{Capability, Error};
 
 /// Loads and initialises the driver once; the answer stands for the process.
@@ -292,6 +295,32 @@ impl CudaDevice {
         let _current = self.enter()?;
         // SAFETY: a context is current.
         self.checked("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
+    }
+}
+
+impl ZeroedForEver for CudaDevice {
+    fn zeroed_for_ever(&self, bytes: usize) -> Result<u64, Error> {
+        let device = self;
+        let stream = CudaStream::new(device)?;
+        let _current = device.enter()?;
+        let mut mode = CaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the call exchanges the thread's mode for the one given. An allocation is no part of any capture.
+        device.checked("cuThreadExchangeStreamCaptureMode", unsafe {
+            sys::cuThreadExchangeStreamCaptureMode(&mut mode)
+        })?;
+        let mut pointer = 0u64;
+        // SAFETY: the call stores an address.
+        let result = unsafe { sys::cuMemAlloc_v2(&mut pointer, bytes) };
+        let zeroed = device.checked("cuMemAlloc", result).and_then(|()| {
+            // SAFETY: the memory was allocated just now.
+            unsafe { stream.fill(pointer, 8, 0, bytes) }?;
+            stream.synchronize()
+        });
+        // SAFETY: as above; this restores the mode.
+        let restored = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) };
+        zeroed?;
+        device.checked("cuThreadExchangeStreamCaptureMode", restored)?;
+        Ok(pointer)
     }
 }
 
@@ -650,30 +679,6 @@ impl CudaMemory {
         })
     }
 
-    /// The address of so many bytes of 0 that live as long as the context. May be called while this thread captures.
-    pub(super) fn zeroed_for_ever(device: &CudaDevice, bytes: usize) -> Result<u64, Error> {
-        let stream = CudaStream::new(device)?;
-        let _current = device.enter()?;
-        let mut mode = CaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the call exchanges the thread's mode for the one given. An allocation is no part of any capture.
-        device.checked("cuThreadExchangeStreamCaptureMode", unsafe {
-            sys::cuThreadExchangeStreamCaptureMode(&mut mode)
-        })?;
-        let mut pointer = 0u64;
-        // SAFETY: the call stores an address.
-        let result = unsafe { sys::cuMemAlloc_v2(&mut pointer, bytes) };
-        let zeroed = device.checked("cuMemAlloc", result).and_then(|()| {
-            // SAFETY: the memory was allocated just now.
-            unsafe { stream.fill(pointer, 8, 0, bytes) }?;
-            stream.synchronize()
-        });
-        // SAFETY: as above; this restores the mode.
-        let restored = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) };
-        zeroed?;
-        device.checked("cuThreadExchangeStreamCaptureMode", restored)?;
-        Ok(pointer)
-    }
-
     pub(super) fn pointer(&self) -> u64 {
         self.pointer
     }
@@ -730,15 +735,15 @@ impl Drop for CudaMemory {
 
 /// A module that a context has loaded.
 #[derive(Debug)]
-pub(crate) struct Module {
+pub(crate) struct CudaModule {
     device: CudaDevice,
     raw: CUmodule,
 }
 
 // SAFETY: modules may be used from any thread; the driver's calls are thread-safe.
-unsafe impl Send for Module {}
+unsafe impl Send for CudaModule {}
 // SAFETY: as above.
-unsafe impl Sync for Module {}
+unsafe impl Sync for CudaModule {}
 
 /// Why the driver took no code: its error, and on further lines what its assembler said.
 #[derive(Debug)]
@@ -756,20 +761,19 @@ impl From<Error> for LoadFault {
 
 /// An entry of a module, and what keeps it loaded.
 #[derive(Debug)]
-pub(crate) struct Function {
-    module: Arc<Module>,
+pub(crate) struct CudaFunction {
+    module: Arc<CudaModule>,
     raw: CUfunction,
 }
 
 // SAFETY: functions may be launched from any thread; the driver's calls are thread-safe.
-unsafe impl Send for Function {}
+unsafe impl Send for CudaFunction {}
 // SAFETY: as above.
-unsafe impl Sync for Function {}
+unsafe impl Sync for CudaFunction {}
 
-impl Module {
+impl CudaModule {
     /// Loads PTX text or a cubin.
-    pub(crate) fn load(device: &super::Device, image: Vec<u8>) -> Result<Module, LoadFault> {
-        let super::Device::Cuda(device) = device;
+    pub(super) fn load(device: &CudaDevice, image: Vec<u8>) -> Result<CudaModule, LoadFault> {
         let _current = device.enter()?;
         // PTX is a C string; a cubin knows its own length, and a zero behind it does no harm.
         let mut image = image;
@@ -807,7 +811,7 @@ impl Module {
                 report: report.trim_end().to_owned(),
             });
         }
-        Ok(Module {
+        Ok(CudaModule {
             device: device.clone(),
             raw,
         })
@@ -815,11 +819,11 @@ impl Module {
 
     /// The entry of that name, ready for blocks with that much dynamic shared memory.
     pub(crate) fn function(
-        self: &Arc<Module>,
+        self: &Arc<CudaModule>,
         name: &str,
         shared_bytes: u32,
         cluster: u32,
-    ) -> Result<Function, LoadFault> {
+    ) -> Result<CudaFunction, LoadFault> {
         let _current = self.device.enter()?;
         let fault = |call: &str, result| LoadFault {
             report: format!("{call}: {}", describe(result)),
@@ -853,14 +857,14 @@ impl Module {
                 return Err(fault("cuFuncSetAttribute", result));
             }
         }
-        Ok(Function {
+        Ok(CudaFunction {
             module: self.clone(),
             raw,
         })
     }
 }
 
-impl Drop for Module {
+impl Drop for CudaModule {
     fn drop(&mut self) {
         if let Ok(_current) = self.device.enter() {
             // SAFETY: a context is current; kernels of the module may still run, and must not lose their code.
@@ -871,7 +875,7 @@ impl Drop for Module {
     }
 }
 
-impl Function {
+impl CudaFunction {
     /// How many blocks of `threads` threads, with that much dynamic shared memory, one multiprocessor runs at once.
     pub(crate) fn blocks_per_sm(&self, threads: u32, shared_bytes: u32) -> Result<u32, Error> {
         let device = &self.module.device;
@@ -898,13 +902,12 @@ impl Function {
     /// it for.
     pub(crate) unsafe fn launch(
         &self,
-        stream: &super::Stream,
+        stream: &CudaStream,
         blocks: u32,
         threads: u32,
         shared_bytes: u32,
         arguments: &mut [u64],
     ) -> Result<(), Error> {
-        let super::StreamKind::Cuda(stream) = &stream.kind;
         let device = &self.module.device;
         let _current = device.enter()?;
         let mut pointers = [ptr::null_mut::<c_void>(); tesserine_set::MAX_ARGS];

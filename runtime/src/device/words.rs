@@ -6,12 +6,17 @@
 
 use std::{collections::HashMap, sync::Mutex};
 
-use super::cuda::{CudaDevice, CudaMemory};
 use crate::Error;
 
 /// Words of one allocation.
 const CHUNK: usize = 8192;
 const WORD: usize = tesserine_set::STATE_WORD as usize;
+
+/// A device that words lie on.
+pub(super) trait ZeroedForEver {
+    /// The address of so many bytes of 0 that live as long as the context. May be called while this thread captures.
+    fn zeroed_for_ever(&self, bytes: usize) -> Result<u64, Error>;
+}
 
 /// The words of one context.
 #[derive(Debug, Default)]
@@ -26,7 +31,7 @@ struct Pool {
 
 impl Words {
     /// The word of a stream's launches, which follow each other.
-    pub(super) fn of_stream(&self, device: &CudaDevice, stream: u64) -> Result<u64, Error> {
+    pub(super) fn of_stream(&self, device: &impl ZeroedForEver, stream: u64) -> Result<u64, Error> {
         let mut pool = self.0.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(word) = pool.streams.get(&stream) {
             return Ok(*word);
@@ -37,7 +42,7 @@ impl Words {
     }
 
     /// A word that nobody has.
-    pub(super) fn take(&self, device: &CudaDevice) -> Result<u64, Error> {
+    pub(super) fn take(&self, device: &impl ZeroedForEver) -> Result<u64, Error> {
         let mut pool = self.0.lock().unwrap_or_else(|e| e.into_inner());
         pool.take(device)
     }
@@ -49,23 +54,23 @@ impl Words {
     }
 
     /// Makes sure that the next word needs no allocation.
-    pub(super) fn reserve(&self, device: &CudaDevice) -> Result<(), Error> {
+    pub(super) fn reserve(&self, device: &impl ZeroedForEver) -> Result<(), Error> {
         let mut pool = self.0.lock().unwrap_or_else(|e| e.into_inner());
         pool.fill(device)
     }
 }
 
 impl Pool {
-    fn take(&mut self, device: &CudaDevice) -> Result<u64, Error> {
+    fn take(&mut self, device: &impl ZeroedForEver) -> Result<u64, Error> {
         self.fill(device)?;
         Ok(self.free.pop().expect("a pool that was filled has a word"))
     }
 
-    fn fill(&mut self, device: &CudaDevice) -> Result<(), Error> {
+    fn fill(&mut self, device: &impl ZeroedForEver) -> Result<(), Error> {
         if !self.free.is_empty() {
             return Ok(());
         }
-        let first = CudaMemory::zeroed_for_ever(device, CHUNK * WORD)?;
+        let first = device.zeroed_for_ever(CHUNK * WORD)?;
         let words = (0..CHUNK).rev().map(|i| first + (i * WORD) as u64);
         self.free.extend(words);
         Ok(())
