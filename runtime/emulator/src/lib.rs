@@ -18,6 +18,7 @@ mod isa;
 mod launch;
 mod machine;
 mod memory;
+#[allow(dead_code, reason = "the families that call it come with the machine")]
 mod numeric;
 pub mod ptx;
 pub mod target;
