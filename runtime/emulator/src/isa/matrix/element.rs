@@ -60,7 +60,7 @@ impl Element {
     }
 
     /// The numbers of a 32-bit word, lowest bits first; `out` is as long as the word holds elements. For floating-point types up to 32 bits.
-    #[inline]
+    #[inline(always)]
     pub fn floats(self, word: u32, out: &mut [f64]) {
         match self {
             Element::F16 => {
@@ -116,7 +116,7 @@ impl Element {
 }
 
 /// The number that an `.f16` encodes. `.e5m2` is its upper byte.
-#[inline]
+#[inline(always)]
 fn half(bits: u16) -> f64 {
     // As if its exponent had the bias of `f32`; a product with 2^112 puts that right, for subnormal numbers too.
     let shifted = u32::from(bits & 0x7fff) << 13;

@@ -44,9 +44,10 @@ pub struct Mma {
 
 /// Columns of D and B.
 const N: usize = 8;
-/// The most rows of A, and the most elements of a row but for `.b1`.
+/// The most rows of A, and the most elements of a row: of integers but for `.b1`, and of floating-point numbers.
 const M: usize = 16;
 const K: usize = 64;
+const FLOAT_K: usize = 32;
 
 impl Mma {
     /// Whether the ISA has this shape with these types, and if so the first target that has it.
@@ -105,9 +106,19 @@ impl Mma {
     }
 
     fn run_floats(&self, a: &[[u32; 32]], b: &[[u32; 32]], c: &[[u32; 32]], d: &mut [[u32; 32]]) {
-        let (mut left, mut right, mut sums) = ([0.0; M * K], [0.0; K * N], [[0.0; N]; M]);
-        unpack_a(self, a, &mut left, |word, out| self.a.floats(word, out));
-        unpack_b(self, b, &mut right, |word, out| self.b.floats(word, out));
+        let mut sums = [[0.0; N]; M];
+        let (mut left, mut right) = ([0.0; M * FLOAT_K], [0.0; FLOAT_K * N]);
+        // The common types by themselves, so that their decoders are inlined.
+        match self.a {
+            Element::F16 => unpack_a(self, a, &mut left, |w, out| Element::F16.floats(w, out)),
+            Element::Bf16 => unpack_a(self, a, &mut left, |w, out| Element::Bf16.floats(w, out)),
+            other => unpack_a(self, a, &mut left, |w, out| other.floats(w, out)),
+        }
+        match self.b {
+            Element::F16 => unpack_b(self, b, &mut right, |w, out| Element::F16.floats(w, out)),
+            Element::Bf16 => unpack_b(self, b, &mut right, |w, out| Element::Bf16.floats(w, out)),
+            other => unpack_b(self, b, &mut right, |w, out| other.floats(w, out)),
+        }
         for (h, row) in c.iter().enumerate() {
             for (lane, &word) in row.iter().enumerate() {
                 let (r, at) = self.accumulator_place(self.c, h, lane);
@@ -115,8 +126,9 @@ impl Mma {
                     .floats(word, &mut sums[r][at..at + self.c.per_register()]);
             }
         }
-        for (row, sums) in left.chunks_exact(self.k).zip(&mut sums[..self.m]) {
-            multiply_row(row, &right, sums);
+        let rows = left.chunks_exact(2 * self.k);
+        for (rows, sums) in rows.zip(sums[..self.m].as_chunks_mut().0) {
+            multiply_rows(rows, &right, sums);
         }
         for (h, row) in d.iter_mut().enumerate() {
             for (lane, word) in row.iter_mut().enumerate() {
@@ -212,16 +224,19 @@ pub fn add_integer(c: u32, sum: i32, saturate: bool) -> u32 {
     }
 }
 
-/// Adds a row times a matrix of 8 columns to 8 sums.
+/// Adds two rows, one after the other in `rows`, times a matrix of 8 columns to 8 sums each.
 #[inline]
-pub fn multiply_row(row: &[f64], right: &[f64], sums: &mut [f64; N]) {
-    let mut local = *sums;
-    for (&x, column) in row.iter().zip(right.chunks_exact(N)) {
-        for (sum, &y) in local.iter_mut().zip(column) {
-            *sum += x * y;
+pub fn multiply_rows(rows: &[f64], right: &[f64], sums: &mut [[f64; N]; 2]) {
+    let (first, second) = rows.split_at(rows.len() / 2);
+    // Copies, for registers.
+    let [mut upper, mut lower] = *sums;
+    for ((&x, &y), column) in first.iter().zip(second).zip(right.as_chunks::<N>().0) {
+        for ((upper, lower), &z) in upper.iter_mut().zip(&mut lower).zip(column) {
+            *upper += x * z;
+            *lower += y * z;
         }
     }
-    *sums = local;
+    *sums = [upper, lower];
 }
 
 /// A's elements, row by row, `k` a row.

@@ -568,10 +568,12 @@ fn check_group(wgmma: Wgmma, swizzles: [Swizzle; 2], in_registers: bool, numbers
             packed.try_into().unwrap()
         })
         .collect();
-    let left = if in_registers {
-        Left::Registers(std::array::from_fn(|warp| &registers[warp]))
-    } else {
-        Left::Shared(Descriptor::decode(descriptor_a))
+    let left = |warp: usize| {
+        if in_registers {
+            Left::Registers(&registers[warp])
+        } else {
+            Left::Shared(Descriptor::decode(descriptor_a))
+        }
     };
     let sign = if wgmma.negate_a != wgmma.negate_b {
         -1
@@ -599,20 +601,20 @@ fn check_group(wgmma: Wgmma, swizzles: [Swizzle; 2], in_registers: bool, numbers
             let sum: i32 = (0..k).map(|i| a[row * k + i] * b[column * k + i]).sum();
             sign * sum + if accumulate { c[row * n + column] } else { 0 }
         });
-        let [d0, d1, d2, d3] = &mut d[..] else {
-            unreachable!()
-        };
-        let result = wgmma.run(
-            left,
-            Descriptor::decode(descriptor_b),
-            accumulate,
-            [d0, d1, d2, d3],
-            &mut |at| -> Result<[u8; 16], ()> {
-                assert_eq!(at % 16, 0);
-                Ok(memory[at as usize..][..16].try_into().unwrap())
-            },
-        );
-        assert_eq!(result, Ok(()));
+        for (warp, d) in d.iter_mut().enumerate() {
+            let result = wgmma.run(
+                warp,
+                left(warp),
+                Descriptor::decode(descriptor_b),
+                accumulate,
+                d,
+                &mut |at| -> Result<[u8; 16], ()> {
+                    assert_eq!(at % 16, 0);
+                    Ok(memory[at as usize..][..16].try_into().unwrap())
+                },
+            );
+            assert_eq!(result, Ok(()));
+        }
         assert!(
             d == want,
             "{wgmma:?} {swizzles:?} {in_registers} {accumulate}"
@@ -737,15 +739,15 @@ fn groups_refuse_what_the_isa_lacks() {
 
 #[test]
 fn a_failed_read_leaves_the_accumulators() {
-    let mut d = [[[5; 32]; 4]; 4];
-    let [d0, d1, d2, d3] = &mut d;
+    let mut d = [[5; 32]; 4];
     let result = GROUP.run(
+        0,
         Left::Shared(Descriptor::decode(0)),
         Descriptor::decode(0),
         false,
-        [d0, d1, d2, d3],
+        &mut d,
         &mut |at| Err(at),
     );
     assert_eq!(result, Err(0));
-    assert_eq!(d, [[[5; 32]; 4]; 4]);
+    assert_eq!(d, [[5; 32]; 4]);
 }

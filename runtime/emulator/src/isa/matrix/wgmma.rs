@@ -7,11 +7,16 @@
 //! Operands in shared memory consist of units of 16 bytes. Where k runs along a unit the operand is K-major, where m or n does, it is
 //! MN-major (the transposed forms, of 16-bit types only). An instruction takes 32 bytes of k, two units, of a K-major operand.
 
+use std::ops::Range;
+
 use super::element::{Accumulator, Element};
-use super::mma::{BitProduct, add_integer, multiply_row};
+use super::mma::{BitProduct, add_integer, multiply_rows};
 
 /// Rows of D.
-pub const M: usize = 64;
+const M: usize = 64;
+
+/// Rows of D that a warp holds.
+const ROWS: usize = 16;
 
 /// A unit's bytes.
 const UNIT: u32 = 16;
@@ -125,8 +130,8 @@ pub struct Wgmma {
 #[derive(Clone, Copy, Debug)]
 pub enum Left<'a> {
     Shared(Descriptor),
-    /// Four registers of each of the four warps.
-    Registers([&'a [[u32; 32]; 4]; 4]),
+    /// The warp's four registers.
+    Registers(&'a [[u32; 32]; 4]),
 }
 
 impl Wgmma {
@@ -171,18 +176,27 @@ impl Wgmma {
         Ok(())
     }
 
-    /// D = A B + D, or A B where `accumulate` is false. `read` gives the 16 bytes at an address of the shared window. An error of its leaves D
-    /// as it was. `d` has as many registers of each warp as [`Wgmma::accumulator_registers`] says.
+    /// D = A B + D, or A B where `accumulate` is false, of a warp of the group: its 16 rows of D need those of A, and all of B. `read` gives the
+    /// 16 bytes at an address of the shared window; an error of its leaves D as it was. `d` has as many registers as
+    /// [`Wgmma::accumulator_registers`] says.
     pub fn run<E>(
         &self,
+        warp: usize,
         a: Left<'_>,
         b: Descriptor,
         accumulate: bool,
-        d: [&mut [[u32; 32]]; 4],
+        d: &mut [[u32; 32]],
         read: &mut dyn FnMut(u32) -> Result<[u8; 16], E>,
     ) -> Result<(), E> {
-        let left = self.left(a, read)?;
-        let right = Words::from_shared(&b, self.n, !self.transpose_b, read)?;
+        let left = match a {
+            Left::Shared(descriptor) => {
+                let first = ROWS * warp;
+                let k_major = !self.transpose_a;
+                Words::from_shared(&descriptor, first..first + ROWS, k_major, read)?
+            }
+            Left::Registers(registers) => Words::from_registers(registers),
+        };
+        let right = Words::from_shared(&b, 0..self.n, !self.transpose_b, read)?;
         match self.a {
             Element::B1 => self.run_bits(&left, &right, accumulate, d),
             _ if self.a.is_integer() => self.run_integers(&left, &right, accumulate, d),
@@ -191,31 +205,9 @@ impl Wgmma {
         Ok(())
     }
 
-    fn left<E>(
-        &self,
-        a: Left<'_>,
-        read: &mut dyn FnMut(u32) -> Result<[u8; 16], E>,
-    ) -> Result<Words, E> {
-        match a {
-            Left::Shared(descriptor) => Words::from_shared(&descriptor, M, !self.transpose_a, read),
-            Left::Registers(warps) => {
-                let mut rows = vec![[0; 8]; M];
-                for (w, registers) in warps.iter().enumerate() {
-                    for (r, register) in registers.iter().enumerate() {
-                        for (lane, &word) in register.iter().enumerate() {
-                            let row = 16 * w + 8 * (r % 2) + lane / 4;
-                            rows[row][4 * (r / 2) + lane % 4] = word;
-                        }
-                    }
-                }
-                Ok(Words(rows))
-            }
-        }
-    }
-
-    fn run_floats(&self, left: &Words, right: &Words, accumulate: bool, d: [&mut [[u32; 32]]; 4]) {
+    fn run_floats(&self, left: &Words, right: &Words, accumulate: bool, d: &mut [[u32; 32]]) {
         let k = self.k();
-        let mut rows = vec![0.0; M * k];
+        let mut rows = vec![0.0; ROWS * k];
         left.unpack(self.a.bits(), &mut rows, |word, out| {
             self.a.floats(word, out)
         });
@@ -236,39 +228,34 @@ impl Wgmma {
                     *to = x;
                 }
             }
-            for (r, row) in rows.chunks_exact(k).enumerate() {
-                let registers = &mut *d[r / 16];
-                let mut sums = [0.0; 8];
-                let half = r % 16 / 8;
-                // The register and the lanes that hold these eight elements.
-                let places = (0..8 / per_register).map(|i| {
-                    let column = i * per_register;
-                    let element = 4 * j + 2 * half + column % 2;
-                    (column, element / per_register, 4 * (r % 8) + column / 2)
+            for (pair, two) in rows.chunks_exact(2 * k).enumerate() {
+                let mut sums = [[0.0; 8]; 2];
+                // Which sums a register of a lane holds: row of the two, first column, register, lane.
+                let places = (0..2).flat_map(|row| {
+                    let r = 2 * pair + row;
+                    (0..8).step_by(per_register).map(move |column| {
+                        let element = 4 * j + 2 * (r / 8) + column % 2;
+                        let lane = 4 * (r % 8) + column / 2;
+                        (row, column, element / per_register, lane)
+                    })
                 });
                 if accumulate {
-                    for (column, register, lane) in places.clone() {
-                        let out = &mut sums[column..column + per_register];
-                        self.d.floats(registers[register][lane], out);
+                    for (row, column, register, lane) in places.clone() {
+                        let out = &mut sums[row][column..column + per_register];
+                        self.d.floats(d[register][lane], out);
                     }
                 }
-                multiply_row(row, &panel, &mut sums);
-                for (column, register, lane) in places {
-                    registers[register][lane] = self.d.encode(&sums[column..column + per_register]);
+                multiply_rows(two, &panel, &mut sums);
+                for (row, column, register, lane) in places {
+                    d[register][lane] = self.d.encode(&sums[row][column..column + per_register]);
                 }
             }
         }
     }
 
-    fn run_integers(
-        &self,
-        left: &Words,
-        right: &Words,
-        accumulate: bool,
-        d: [&mut [[u32; 32]]; 4],
-    ) {
+    fn run_integers(&self, left: &Words, right: &Words, accumulate: bool, d: &mut [[u32; 32]]) {
         let k = self.k();
-        let (mut rows, mut columns) = (vec![0; M * k], vec![0; self.n * k]);
+        let (mut rows, mut columns) = (vec![0; ROWS * k], vec![0; self.n * k]);
         left.unpack(self.a.bits(), &mut rows, |word, out| {
             self.a.integers(word, out)
         });
@@ -282,7 +269,7 @@ impl Wgmma {
     }
 
     /// `.and` is the only product of bits here (PTX ISA §9.7.15.5.2).
-    fn run_bits(&self, left: &Words, right: &Words, accumulate: bool, d: [&mut [[u32; 32]]; 4]) {
+    fn run_bits(&self, left: &Words, right: &Words, accumulate: bool, d: &mut [[u32; 32]]) {
         let product = BitProduct::And;
         self.store_integers(accumulate, d, |row, column| {
             let pairs = left.0[row].iter().zip(&right.0[column]);
@@ -295,17 +282,15 @@ impl Wgmma {
     fn store_integers(
         &self,
         accumulate: bool,
-        d: [&mut [[u32; 32]]; 4],
+        d: &mut [[u32; 32]],
         sum: impl Fn(usize, usize) -> i32,
     ) {
-        for (w, registers) in d.into_iter().enumerate() {
-            for (r, register) in registers.iter_mut().enumerate() {
-                for (lane, to) in register.iter_mut().enumerate() {
-                    let row = 16 * w + 8 * (r % 4 / 2) + lane / 4;
-                    let column = 8 * (r / 4) + 2 * (lane % 4) + r % 2;
-                    let before = if accumulate { *to } else { 0 };
-                    *to = add_integer(before, sum(row, column), self.saturate);
-                }
+        for (r, register) in d.iter_mut().enumerate() {
+            for (lane, to) in register.iter_mut().enumerate() {
+                let row = 8 * (r % 4 / 2) + lane / 4;
+                let column = 8 * (r / 4) + 2 * (lane % 4) + r % 2;
+                let before = if accumulate { *to } else { 0 };
+                *to = add_integer(before, sum(row, column), self.saturate);
             }
         }
     }
@@ -316,15 +301,16 @@ impl Wgmma {
 struct Words(Vec<[u32; 8]>);
 
 impl Words {
+    /// Those rows or columns; whole units of them where the operand is MN-major.
     fn from_shared<E>(
         descriptor: &Descriptor,
-        count: usize,
+        range: Range<usize>,
         k_major: bool,
         read: &mut dyn FnMut(u32) -> Result<[u8; 16], E>,
     ) -> Result<Words, E> {
-        let mut rows = vec![[0_u32; 8]; count];
+        let mut rows = vec![[0_u32; 8]; range.len()];
         if k_major {
-            for (r, row) in rows.iter_mut().enumerate() {
+            for (r, row) in range.zip(&mut rows) {
                 for along in 0..2 {
                     let unit = read(descriptor.address(along, r as u32, true))?;
                     for (to, bytes) in row[4 * along as usize..].iter_mut().zip(unit.chunks(4)) {
@@ -334,10 +320,10 @@ impl Words {
             }
         } else {
             // 16-bit elements: a unit is eight rows' element of one k.
-            for along in 0..count / 8 {
+            for (along, rows) in (range.start / 8..).zip(rows.chunks_exact_mut(8)) {
                 for k in 0..16 {
                     let unit = read(descriptor.address(along as u32, k as u32, false))?;
-                    for (row, bytes) in rows[8 * along..].iter_mut().zip(unit.chunks(2)) {
+                    for (row, bytes) in rows.iter_mut().zip(unit.chunks(2)) {
                         let element = u32::from(u16::from_le_bytes([bytes[0], bytes[1]]));
                         row[k / 2] |= element << (16 * (k % 2));
                     }
@@ -345,6 +331,16 @@ impl Words {
             }
         }
         Ok(Words(rows))
+    }
+
+    fn from_registers(registers: &[[u32; 32]; 4]) -> Words {
+        let mut rows = vec![[0; 8]; ROWS];
+        for (r, register) in registers.iter().enumerate() {
+            for (lane, &word) in register.iter().enumerate() {
+                rows[8 * (r % 2) + lane / 4][4 * (r / 2) + lane % 4] = word;
+            }
+        }
+        Words(rows)
     }
 
     fn unpack<T>(&self, bits: usize, out: &mut [T], decode: impl Fn(u32, &mut [T])) {
