@@ -495,6 +495,9 @@ impl<'a> Parser<'a> {
     /// `[base+offset, more]` (PTX ISA §6.4.1).
     fn address(&mut self, body: &mut Body<'a>) -> Result<Operand> {
         self.expect(b'[')?;
+        if matches!(self.peek(), Token::Mark(b'[' | b'{')) {
+            return self.unexpected("a register, a variable or an integer");
+        }
         let (base, offset) = match self.primary(body)? {
             Operand::Symbol(name, offset) => (Operand::Symbol(name, 0), offset),
             base @ Operand::Register(_) => (base, self.offset()?),
