@@ -97,7 +97,7 @@ fn entries_and_what_stands_before_their_bodies() {
 .weak .entry second .maxntid 64 { }
 .func (.param .b32 result) callee(.reg .b64 p, .param .b64 q) .noreturn
 { st.param.b32 [result], 1; cvta.to.global.u64 p, p; }
-.extern .func (.param .b32 r) other(.param .b64 q);
+.extern .func (.param .b32 _) other(.param .b64 _, .param .b64 _);
 ";
     let module = module(text);
     let functions = module.functions.iter();

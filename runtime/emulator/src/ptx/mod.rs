@@ -54,7 +54,8 @@ pub struct Function {
     pub registers: [u32; Class::COUNT],
     /// Names of the registers for messages, by class and index: `%rd7`.
     pub register_names: [Vec<Arc<str>>; Class::COUNT],
-    /// `.local` and `.shared` variables of its body.
+    /// `.local` and `.shared` variables of its body, and the `.param` ones of its calls; a name that shadows another has a `#` and its
+    /// line after it. `.global` and `.const` variables of a body are the module's.
     pub variables: Vec<Variable>,
     pub body: Vec<Instruction>,
     /// Of its name in the text, from 1.

@@ -87,8 +87,11 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Declares a parameter under its own name.
+    /// Declares a parameter under its own name; `_` is a parameter without one.
     pub(super) fn declare_variable(&mut self, variable: &Variable) -> Result<()> {
+        if &*variable.name == "_" {
+            return Ok(());
+        }
         self.taken.insert(variable.name.clone());
         let binding = Binding::Variable(variable.name.clone());
         self.declare(variable.name.clone(), binding, variable.line)
