@@ -85,6 +85,15 @@ pub(crate) fn sqrt(a: u64, rounding: Rounding) -> u64 {
     })
 }
 
+/// `rsqrt.approx.f64` (PTX ISA §9.7.3.16): of ±0 ±∞; its bits are the hardware's own.
+pub(crate) fn rsqrt(a: u64) -> u64 {
+    let x = f64::from_bits(a);
+    propagate(&[a], || {
+        let root = if x == 0.0 { x } else { x.sqrt() };
+        (1.0 / root).to_bits()
+    })
+}
+
 /// `abs.f64` (PTX ISA §9.7.3.9).
 pub(crate) fn abs(a: u64) -> u64 {
     a & !SIGN
