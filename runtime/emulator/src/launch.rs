@@ -1,8 +1,17 @@
 //! Modules as programs load them, and launches of their entries.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
-use crate::{Fault, Memory, ptx, target::Target};
+use crate::{
+    Fault, FaultKind, Memory,
+    isa::program::Program,
+    machine::{self, Grid},
+    ptx::{self, Space},
+    target::Target,
+};
 
 /// PTX that was parsed and decoded. Clones are the same module.
 #[derive(Clone, Debug)]
@@ -12,7 +21,10 @@ pub struct Module {
 
 #[derive(Debug)]
 struct Inner {
+    /// Tells modules apart.
+    number: u64,
     syntax: ptx::Module,
+    programs: Vec<Program>,
     target: Target,
 }
 
@@ -100,10 +112,18 @@ pub struct Report {
 impl Module {
     /// Parses and decodes PTX for a device of that target.
     pub fn load(text: &str, device: Target) -> Result<Module, LoadError> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
         let syntax = ptx::parse(text)?;
+        let entries = syntax.functions.iter().filter(|f| f.entry);
+        let programs = entries
+            .map(|function| Program::decode(&syntax, function, device))
+            .collect::<Result<_, _>>()?;
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         Ok(Module {
             inner: Arc::new(Inner {
+                number,
                 syntax,
+                programs,
                 target: device,
             }),
         })
@@ -126,7 +146,125 @@ impl Module {
         launch: &Launch<'_>,
         options: &Options,
     ) -> Result<Report, Fault> {
-        let _ = (memory, launch, options, self.inner.target);
-        Ok(Report::default())
+        let wrong = |message: String| Fault {
+            kind: FaultKind::Operand,
+            message,
+            threads: Vec::new(),
+            place: None,
+            notes: Vec::new(),
+        };
+        let program = self.inner.programs.iter().find(|p| p.name == launch.entry);
+        let program =
+            program.ok_or_else(|| wrong(format!("the module has no entry `{}`", launch.entry)))?;
+        let target = self.inner.target;
+        let shared_bytes = check(program, target, launch).map_err(wrong)?;
+        let mut parameters = vec![0; program.parameter_bytes as usize];
+        for ((offset, size), argument) in program.parameters.iter().zip(launch.arguments) {
+            parameters[*offset as usize..][..*size as usize].copy_from_slice(argument);
+        }
+        let of_module = self.inner.syntax.variables.iter();
+        let globals = of_module.filter(|v| matches!(v.space, Space::Global | Space::Constant));
+        let make: Vec<_> = globals
+            .map(|v| (v.size, v.initial.as_deref(), v.space == Space::Constant))
+            .collect();
+        let variables = memory
+            .variables(self.inner.number, &make)
+            .map_err(|e| wrong(e.0))?;
+        let grid = Grid {
+            program,
+            target,
+            grid: launch.grid,
+            block: launch.block,
+            cluster: launch.cluster,
+            shared_bytes,
+            dynamic_shared_bytes: launch.shared_bytes,
+            parameters,
+            variables,
+            allocations: memory.allocations(),
+            options: *options,
+            steps: AtomicU64::new(0),
+            thread_steps: AtomicU64::new(0),
+        };
+        if launch.grid.contains(&0) {
+            return Ok(Report::default());
+        }
+        machine::run(&grid)
     }
+}
+
+/// Whether the target can run such a launch; gives the shared memory of a block, in bytes.
+fn check(program: &Program, target: Target, launch: &Launch<'_>) -> Result<u32, String> {
+    let threads: u64 = launch.block.iter().map(|d| u64::from(*d)).product();
+    if threads == 0 || threads > 1024 {
+        return Err(format!("a block of {threads} threads: it has 1 to 1024"));
+    }
+    if let Some(required) = program.required_block
+        && required != launch.block
+    {
+        return Err(format!(
+            "a block of {:?} threads: the kernel needs {required:?}",
+            launch.block
+        ));
+    }
+    if let Some([x, y, z]) = program.largest_block
+        && threads > u64::from(x) * u64::from(y) * u64::from(z)
+    {
+        return Err(format!(
+            "a block of {threads} threads: the kernel takes at most {}",
+            x * y * z
+        ));
+    }
+    let blocks: u64 = launch.cluster.iter().map(|d| u64::from(*d)).product();
+    // Twice as many as portable ones may be asked for on request.
+    if blocks == 0
+        || blocks > u64::from(target.cluster_limit) * 2
+        || (blocks > 1 && target.cluster_limit == 1)
+    {
+        return Err(format!(
+            "a cluster of {blocks} blocks: {target} has at most {}",
+            target.cluster_limit
+        ));
+    }
+    if let Some(required) = program.required_cluster
+        && required != launch.cluster
+    {
+        return Err(format!(
+            "a cluster of {:?}: the kernel needs {required:?}",
+            launch.cluster
+        ));
+    }
+    for axis in 0..3 {
+        if launch.grid[axis] % launch.cluster[axis] != 0 {
+            return Err(format!(
+                "a grid of {:?} blocks is not made of clusters of {:?}",
+                launch.grid, launch.cluster
+            ));
+        }
+    }
+    if launch.grid[1] > 65535 || launch.grid[2] > 65535 || launch.grid[0] > i32::MAX as u32 {
+        return Err(format!("a grid of {:?} blocks is too large", launch.grid));
+    }
+    let shared = u64::from(program.shared_bytes) + u64::from(launch.shared_bytes);
+    if shared > u64::from(target.shared_limit) {
+        return Err(format!(
+            "a block with {shared} bytes of shared memory: {target} has {}",
+            target.shared_limit
+        ));
+    }
+    if launch.arguments.len() != program.parameters.len() {
+        return Err(format!(
+            "{} arguments: the kernel takes {}",
+            launch.arguments.len(),
+            program.parameters.len()
+        ));
+    }
+    for (i, (argument, (_, size))) in launch.arguments.iter().zip(&program.parameters).enumerate() {
+        if argument.len() as u64 != *size {
+            return Err(format!(
+                "argument {i} has {} bytes: the kernel takes {size}",
+                argument.len()
+            ));
+        }
+    }
+    Ok(shared as u32)
 }

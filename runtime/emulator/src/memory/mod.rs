@@ -1,5 +1,11 @@
-//! The state spaces (PTX ISA §5.1).
+//! The state spaces (PTX ISA §5.1): global memory, and accesses of threads to all of them.
 
+mod access;
 mod global;
 
+pub(crate) use access::{
+    Access, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, cluster_address, space_at,
+    split_cluster_address,
+};
+pub(crate) use global::Allocation;
 pub use global::{Memory, MemoryError};
