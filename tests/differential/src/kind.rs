@@ -211,17 +211,17 @@ impl Operand {
         match self.draw {
             Draw::Any if self.element.is_float() => {
                 // Half are of ordinary size, so that pairs do not all differ by hundreds of binades.
-                if random.next() & 1 == 0 {
+                if random.bits() & 1 == 0 {
                     self.near().draw_element(random)
                 } else {
-                    random.next() & (u64::MAX >> (64 - size))
+                    random.bits() & (u64::MAX >> (64 - size))
                 }
             }
             Draw::Any => {
                 // Small magnitudes as often as large ones.
-                let bits = random.next();
-                let cut = random.next() % size as u64;
-                let value = match random.next() % 3 {
+                let bits = random.bits();
+                let cut = random.bits() % size as u64;
+                let value = match random.bits() % 3 {
                     0 => bits,
                     1 => bits >> (64 - size) as u64 >> cut,
                     _ => ((bits as i64) >> (64 - size) >> cut) as u64,
@@ -229,23 +229,23 @@ impl Operand {
                 value & (u64::MAX >> (64 - size))
             }
             Draw::Near => {
-                let size = 2f64.powf((random.next() >> 11) as f64 / 2f64.powi(53) * 8.0 - 6.0);
-                let sign = if random.next() & 1 == 0 { 1.0 } else { -1.0 };
+                let size = 2f64.powf((random.bits() >> 11) as f64 / 2f64.powi(53) * 8.0 - 6.0);
+                let sign = if random.bits() & 1 == 0 { 1.0 } else { -1.0 };
                 self.element.bits_of(sign * size)
             }
             Draw::Whole => {
-                let value = (random.next() % 9) as f64 - 4.0;
+                let value = (random.bits() % 9) as f64 - 4.0;
                 self.element.bits_of(value) & (u64::MAX >> (64 - size))
             }
-            Draw::Below(n) => random.next() % n,
+            Draw::Below(n) => random.bits() % n,
             Draw::Integral => {
-                let power = (random.next() % 68) as i32;
-                let size = (random.next() >> 11) as f64 / 2f64.powi(53) * 2f64.powi(power);
-                let size = match random.next() % 3 {
+                let power = (random.bits() % 68) as i32;
+                let size = (random.bits() >> 11) as f64 / 2f64.powi(53) * 2f64.powi(power);
+                let size = match random.bits() % 3 {
                     0 => size.trunc() + 0.5,
                     _ => size,
                 };
-                let sign = if random.next() & 1 == 0 { 1.0 } else { -1.0 };
+                let sign = if random.bits() & 1 == 0 { 1.0 } else { -1.0 };
                 self.element.bits_of(sign * size)
             }
         }
@@ -418,7 +418,7 @@ impl Random {
         Random(hash ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -166,7 +166,7 @@ impl Snippet {
             body: String::new(),
             globals: String::new(),
             block: 128,
-            grid: 16,
+            grid: 32,
             cluster: 1,
             shared: 0,
             raw: None,
@@ -291,23 +291,22 @@ impl Snippet {
             true => 0,
             false => crossed.min(threads / 2),
         };
-        let mut inputs = vec![vec![0u64; threads]; self.inputs.len()];
+        let mut inputs = vec![Vec::with_capacity(threads); self.inputs.len()];
         for thread in 0..threads {
             // Which combination of special values; all of them if they fit.
             let mut combination = match crossed <= threads / 2 {
                 true => thread,
-                false => random.next() as usize >> 1,
+                false => random.bits() as usize >> 1,
             };
-            for (k, operand) in self.inputs.iter().enumerate() {
-                let among = &specials[k];
-                inputs[k][thread] = match thread < special && !among.is_empty() {
+            for ((operand, among), values) in self.inputs.iter().zip(&specials).zip(&mut inputs) {
+                values.push(match thread < special && !among.is_empty() {
                     true => {
                         let value = among[combination % among.len()];
                         combination /= among.len();
                         value
                     }
                     false => operand.draw(&mut random),
-                };
+                });
             }
         }
         let mut fill = |(of, count): (Operand, usize)| -> Vec<u64> {

@@ -42,7 +42,7 @@ fn operands_are_the_same_each_time_and_hold_special_values() {
         .copied()
         .zip(cases.inputs[1].iter().copied())
         .collect();
-    assert!(pairs.contains(&(0x7f80_0000, 0xff80_0000)) || add.threads() < 2 * 34 * 34);
+    assert!(pairs.contains(&(0x7f80_0000, 0xff80_0000)));
     assert!(
         cases.inputs[0]
             .iter()
@@ -117,7 +117,7 @@ fn records_survive_their_file() {
         let results = vec![cases.inputs[0].clone()];
         let record = Record::new(snippet, "sm_80", &cases, &results);
         let read = Record::read(&format!("# head\n{}\n", record.line())).expect("a record");
-        assert_eq!(read, [record.clone()]);
+        assert_eq!(read, std::slice::from_ref(&record));
         assert_eq!(record.check(snippet, &results), Ok(()));
         let mut other = results.clone();
         other[0][0] ^= 0x4000_0000;

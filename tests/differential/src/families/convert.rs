@@ -370,11 +370,7 @@ fn between_floats(all: &mut Vec<Snippet>) {
 
 /// A value with `.relu` and `.satfinite` applied before it is rounded.
 fn limited(v: f64, relu: bool, limit: Option<f64>) -> f64 {
-    let v = if relu && (v < 0.0 || v == 0.0) {
-        0.0
-    } else {
-        v
-    };
+    let v = if relu && v <= 0.0 { 0.0 } else { v };
     match limit {
         Some(limit) if v.abs() > limit => limit.copysign(v),
         _ => v,
