@@ -7,6 +7,7 @@ use std::sync::{
 
 use crate::{
     Fault, FaultKind, Memory,
+    check::{GlobalShadow, SyncTable},
     isa::program::Program,
     machine::{self, Grid},
     ptx::{self, Space},
@@ -81,7 +82,7 @@ pub struct Launch<'a> {
 pub struct Options {
     /// Warp instructions of a launch, after which it is stopped.
     pub step_limit: u64,
-    /// Look for races and missing fences.
+    /// Look for races, missing fences, and reads of shared memory that nothing wrote.
     pub check_races: bool,
     /// Blocks that run side by side; 0 is one a core.
     pub workers: usize,
@@ -170,6 +171,9 @@ impl Module {
         let variables = memory
             .variables(self.inner.number, &make)
             .map_err(|e| wrong(e.0))?;
+        let allocations = memory.allocations();
+        let ranges = allocations.iter().map(|a| (a.base, a.size));
+        let shadow = options.check_races.then(|| GlobalShadow::new(ranges));
         let grid = Grid {
             program,
             target,
@@ -180,8 +184,10 @@ impl Module {
             dynamic_shared_bytes: launch.shared_bytes,
             parameters,
             variables,
-            allocations: memory.allocations(),
+            allocations,
             options: *options,
+            shadow,
+            sync: SyncTable::new(),
             steps: AtomicU64::new(0),
             thread_steps: AtomicU64::new(0),
         };
@@ -234,7 +240,7 @@ fn check(program: &Program, target: Target, launch: &Launch<'_>) -> Result<u32, 
         ));
     }
     for axis in 0..3 {
-        if launch.grid[axis] % launch.cluster[axis] != 0 {
+        if !launch.grid[axis].is_multiple_of(launch.cluster[axis]) {
             return Err(format!(
                 "a grid of {:?} blocks is not made of clusters of {:?}",
                 launch.grid, launch.cluster

@@ -340,6 +340,7 @@ fn arrive(
         );
         return Err(step.fault(FaultKind::Barrier, message, lanes));
     }
+    step.barrier_arrive(id);
     step.cluster.complete_barrier(step.rank, id);
     Ok(id)
 }
@@ -368,7 +369,7 @@ impl Cluster {
             return;
         }
         let state = std::mem::take(&mut block.barriers[id as usize]);
-        self.order_barrier(rank, &state.waiting, &state.passed);
+        self.order_barrier(rank, state.token, &state.waiting);
         let value = u64::from(state.held) << 32 | u64::from(state.voted);
         self.completed.push((Some(rank), Wait::Barrier(id), value));
     }

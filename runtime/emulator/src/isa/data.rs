@@ -107,7 +107,6 @@ pub(crate) enum Op {
     Rank {
         to: Dst,
         from: Src,
-        generic: bool,
     },
 }
 
@@ -231,11 +230,7 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
             let ty = d.last_type()?;
             let to = d.dst(d.operand(0)?)?;
             let from = address_value(d, 1, ty)?;
-            Ok(Op::Rank {
-                to,
-                from,
-                generic: !d.has("shared::cluster"),
-            })
+            Ok(Op::Rank { to, from })
         }
     }
 }
@@ -504,11 +499,7 @@ impl Op {
                 });
                 step.set_any(*to, &value);
             }
-            Op::Rank {
-                to,
-                from,
-                generic: _,
-            } => {
+            Op::Rank { to, from } => {
                 let rank = step.rank;
                 let value = step.any(*from).map(|address| {
                     u64::from(split_cluster_address(address as u32).0.unwrap_or(rank))

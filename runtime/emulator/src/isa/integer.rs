@@ -1061,7 +1061,7 @@ fn permute(mode: PermuteMode, a: u64, b: u64, c: u64) -> u64 {
         PermuteMode::Forward4 => [n, n + 1, n + 2, n + 3],
         PermuteMode::Backward4 => [n, n.wrapping_sub(1), n.wrapping_sub(2), n.wrapping_sub(3)],
         PermuteMode::Replicate8 => [n; 4],
-        PermuteMode::EdgeLeft => [n.max(0), n.max(1), n.max(2), 3],
+        PermuteMode::EdgeLeft => [n, n.max(1), n.max(2), 3],
         PermuteMode::EdgeRight => [0, n.min(1), n.min(2), n.min(3)],
         PermuteMode::Replicate16 => {
             let first = 2 * (n & 1);

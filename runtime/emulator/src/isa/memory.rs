@@ -11,15 +11,7 @@ use crate::{
     ptx::{Operand, Space},
 };
 
-/// What a strong access orders (PTX ISA §8.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    Weak,
-    Relaxed,
-    Acquire,
-    Release,
-    AcquireRelease,
-}
+pub(crate) use crate::memory::Order;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
@@ -29,7 +21,6 @@ pub(crate) enum Op {
         to: Vec<Dst>,
         from: Addr,
         access: Access,
-        order: Order,
     },
     Store {
         space: Space,
@@ -37,7 +28,6 @@ pub(crate) enum Op {
         to: Addr,
         from: Vec<Src>,
         access: Access,
-        order: Order,
     },
     /// A cache policy: any 64 bits do.
     Policy(Dst),
@@ -46,11 +36,8 @@ pub(crate) enum Op {
 }
 
 /// The space and order that modifiers name; refuses those that are not known.
-pub(crate) fn space_and_order(
-    d: &Decoder<'_>,
-    more: &[&str],
-) -> Result<(Space, Order, Access), Refused> {
-    let (mut space, mut order, mut access) = (Space::Generic, Order::Weak, Access::default());
+pub(crate) fn space_and_order(d: &Decoder<'_>, more: &[&str]) -> Result<(Space, Access), Refused> {
+    let (mut space, mut access) = (Space::Generic, Access::default());
     for part in &d.parts()[1..] {
         match &**part {
             "global" => space = Space::Global,
@@ -59,22 +46,10 @@ pub(crate) fn space_and_order(
             "local" => space = Space::Local,
             "param" | "param::entry" | "param::func" => space = Space::Parameter,
             "const" => space = Space::Constant,
-            "relaxed" | "volatile" | "mmio" => {
-                order = Order::Relaxed;
-                access.strong = true;
-            }
-            "acquire" => {
-                order = Order::Acquire;
-                access.strong = true;
-            }
-            "release" => {
-                order = Order::Release;
-                access.strong = true;
-            }
-            "acq_rel" => {
-                order = Order::AcquireRelease;
-                access.strong = true;
-            }
+            "relaxed" | "volatile" | "mmio" => access.order = Order::Relaxed,
+            "acquire" => access.order = Order::Acquire,
+            "release" => access.order = Order::Release,
+            "acq_rel" => access.order = Order::AcquireRelease,
             "nc" => access.non_coherent = true,
             "weak" | "cta" | "cluster" | "gpu" | "sys" | "ca" | "cg" | "cs" | "lu" | "cv"
             | "wb" | "wt" | "unified" => {}
@@ -83,7 +58,7 @@ pub(crate) fn space_and_order(
             other => return Err(Refused(format!("`.{other}` is not known here"))),
         }
     }
-    Ok((space, order, access))
+    Ok((space, access))
 }
 
 /// Elements of a vector form.
@@ -114,7 +89,7 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
     if ty == Type::Pred {
         return Err("predicates are not loaded or stored".into());
     }
-    let (mut space, order, access) = space_and_order(d, &["v2", "v4", "v8"])?;
+    let (mut space, access) = space_and_order(d, &["v2", "v4", "v8"])?;
     let hint = usize::from(
         d.instruction
             .opcode
@@ -152,7 +127,6 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
             to: addr,
             from,
             access,
-            order,
         });
     }
     let to = elements
@@ -165,7 +139,6 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
         to,
         from: addr,
         access,
-        order,
     })
 }
 
@@ -191,7 +164,6 @@ impl Op {
                 to,
                 from,
                 access,
-                order,
             } => {
                 let addresses = step.addresses(*from);
                 let size = ty.bits() as usize / 8;
@@ -209,7 +181,6 @@ impl Op {
                         }
                     }
                 }
-                step.after_load(*space, &addresses, *order)?;
                 for (i, to) in to.iter().enumerate() {
                     step.set_any(*to, &values[i]);
                     if let (Dst::Quad(low), 16) = (to, size) {
@@ -224,12 +195,10 @@ impl Op {
                 to,
                 from,
                 access,
-                order,
             } => {
                 let addresses = step.addresses(*to);
                 let size = ty.bits() as usize / 8;
                 let total = size * from.len();
-                step.before_store(*space, &addresses, *order)?;
                 let mut values = [[0u64; LANES]; 8];
                 let mut high = [[0u64; LANES]; 2];
                 for (i, from) in from.iter().enumerate() {

@@ -38,7 +38,6 @@ pub(crate) enum Op {
         from: Src32,
         lane: Src32,
         clamp: Src32,
-        mask: Src32,
     },
     All {
         to: Predicate,
@@ -88,7 +87,7 @@ pub(crate) enum Op {
     },
 }
 
-fn pair<'a>(operand: &'a Operand) -> (&'a Operand, Option<&'a Operand>) {
+fn pair(operand: &Operand) -> (&Operand, Option<&Operand>) {
     match operand {
         Operand::Pair(pair) => (&pair.0, Some(&pair.1)),
         one => (one, None),
@@ -133,7 +132,6 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<(Op, Together), Refused> {
                 from,
                 lane,
                 clamp,
-                mask,
             }
         }
         "vote" => {
@@ -245,7 +243,6 @@ impl Op {
                 from,
                 lane,
                 clamp,
-                mask: _,
             } => {
                 let (values, b, c) = (step.word(*from), step.word(*lane), step.word(*clamp));
                 let mut result = [0u32; LANES];

@@ -1,5 +1,7 @@
 //! What runs: clusters, their blocks, their warps, and groups of threads in them.
 
+use crate::check::{Clocks, SharedShadow, SyncTable, Token};
+
 use super::{Grid, LANES, Registers};
 
 /// What a group of threads waits for.
@@ -59,6 +61,8 @@ pub(crate) struct NamedBarrier {
     /// Of `bar.red`: how many predicates held, of how many.
     pub held: u32,
     pub voted: u32,
+    /// What those who arrived knew.
+    pub token: Token,
 }
 
 #[derive(Debug)]
@@ -80,6 +84,15 @@ pub(crate) struct Cluster {
     pub phase: u64,
     pub arrived: u32,
     /// Barriers that completed: the block's rank (none for all), what is waited for, and the value to go on with. The machine wakes those who wait.
+    /// What threads know of each other, by block.
+    pub clocks: Vec<Clocks>,
+    /// Accesses to shared memory, by block.
+    pub shadows: Vec<SharedShadow>,
+    /// What was released in shared memory.
+    pub sync: SyncTable,
+    /// What threads that arrived at the cluster's barrier knew, and what those of the last phase did.
+    pub arriving: Token,
+    pub arrived_before: Token,
     pub completed: Vec<(Option<u32>, Wait, u64)>,
 }
 
@@ -130,10 +143,24 @@ impl Cluster {
                 barriers: vec![NamedBarrier::default(); 16],
             }
         };
+        let blocks: Vec<Block> = (0..size).map(block).collect();
+        let clocks = blocks
+            .iter()
+            .map(|b| Clocks::new(b.linear, grid.threads()))
+            .collect();
+        let shadows = blocks
+            .iter()
+            .map(|_| SharedShadow::new(grid.shared_bytes))
+            .collect();
         Cluster {
-            blocks: (0..size).map(block).collect(),
+            blocks,
             phase: 0,
             arrived: 0,
+            clocks,
+            shadows,
+            sync: SyncTable::new(),
+            arriving: Token::default(),
+            arrived_before: Token::default(),
             completed: Vec::new(),
         }
     }

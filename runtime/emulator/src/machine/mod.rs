@@ -20,7 +20,13 @@ pub(crate) use registers::{LANES, Registers};
 pub(crate) use run::run;
 pub(crate) use step::{Step, lanes_of};
 
-use crate::{Options, isa::program::Program, memory::Allocation, target::Target};
+use crate::{
+    Options,
+    check::{GlobalShadow, SyncTable},
+    isa::program::Program,
+    memory::Allocation,
+    target::Target,
+};
 
 /// Shared memory begins here in its window; the bytes below it belong to the system on real devices, and here catch null addresses.
 pub(crate) const SHARED_BASE: u32 = 1024;
@@ -45,6 +51,9 @@ pub(crate) struct Grid<'a> {
     /// Live allocations by address.
     pub allocations: Vec<Arc<Allocation>>,
     pub options: Options,
+    /// Accesses to global memory, and what was released there; none if races are not looked for.
+    pub shadow: Option<GlobalShadow>,
+    pub sync: SyncTable,
     pub steps: AtomicU64,
     pub thread_steps: AtomicU64,
 }

@@ -1,11 +1,7 @@
 //! What synchronisation orders: where accesses of threads meet the clocks of `check`.
 
 use super::{Block, Cluster, LANES, Step, lanes_of};
-use crate::{
-    fault::{Fault, Thread},
-    isa::memory::Order,
-    ptx::Space,
-};
+use crate::{check::Token, fault::Thread};
 
 impl Step<'_> {
     /// Instructions that the warp has executed.
@@ -13,49 +9,66 @@ impl Step<'_> {
         self.cluster.blocks[self.rank as usize].warps[self.warp as usize].instructions + self.ticks
     }
 
-    /// An acquiring load happened.
-    pub(crate) fn after_load(
-        &mut self,
-        _space: Space,
-        _addresses: &[u64; LANES],
-        _order: Order,
-    ) -> Result<(), Fault> {
-        Ok(())
-    }
-
-    /// A releasing store is about to happen.
-    pub(crate) fn before_store(
-        &mut self,
-        _space: Space,
-        _addresses: &[u64; LANES],
-        _order: Order,
-    ) -> Result<(), Fault> {
-        Ok(())
-    }
-
     /// `bar.warp.sync` of the lanes that execute.
-    pub(crate) fn warp_sync(&mut self) {}
+    pub(crate) fn warp_sync(&mut self) {
+        if self.grid.options.check_races {
+            self.cluster.clocks[self.rank as usize].warp_sync(self.warp, self.lanes);
+        }
+    }
 
-    pub(crate) fn cluster_arrive(&mut self, _release: bool) {}
+    /// Lanes arrive at a named barrier.
+    pub(crate) fn barrier_arrive(&mut self, id: u32) {
+        if self.grid.options.check_races {
+            let token = &mut self.cluster.blocks[self.rank as usize].barriers[id as usize].token;
+            self.cluster.clocks[self.rank as usize].release_into(self.warp, self.lanes, token);
+        }
+    }
 
-    pub(crate) fn cluster_wait(&mut self, _acquire: bool) {}
+    /// Lanes arrive at the cluster's barrier.
+    pub(crate) fn cluster_arrive(&mut self, release: bool) {
+        if release && self.grid.options.check_races {
+            let token = &mut self.cluster.arriving;
+            self.cluster.clocks[self.rank as usize].release_into(self.warp, self.lanes, token);
+        }
+    }
 
-    pub(crate) fn fence(&mut self) {}
+    /// Lanes go on after the cluster's barrier.
+    pub(crate) fn cluster_wait(&mut self, acquire: bool) {
+        if acquire && self.grid.options.check_races {
+            let token = &self.cluster.arrived_before;
+            self.cluster.clocks[self.rank as usize].acquire_lanes(self.warp, self.lanes, token);
+        }
+    }
 
-    pub(crate) fn proxy_fence(&mut self) {}
+    /// `fence`, `membar`.
+    pub(crate) fn fence(&mut self) {
+        if self.grid.options.check_races {
+            self.cluster.clocks[self.rank as usize].fence(self.warp, self.lanes);
+        }
+    }
+
+    /// `fence.proxy.async`.
+    pub(crate) fn proxy_fence(&mut self) {
+        if self.grid.options.check_races {
+            self.cluster.clocks[self.rank as usize].proxy_fence(self.warp, self.lanes);
+        }
+    }
 }
 
 impl Cluster {
-    /// A named barrier completed: all that arrived comes before all that goes on.
-    pub(crate) fn order_barrier(
-        &mut self,
-        _rank: u32,
-        _waiting: &[(u32, u32)],
-        _passed: &[(u32, u32)],
-    ) {
+    /// A named barrier completed: all that was done before an arrival comes before all that is done after a wait.
+    pub(crate) fn order_barrier(&mut self, rank: u32, mut token: Token, waiting: &[(u32, u32)]) {
+        token.seal();
+        for (warp, lanes) in waiting {
+            self.clocks[rank as usize].acquire_lanes(*warp, *lanes, &token);
+        }
     }
 
-    pub(crate) fn order_cluster_barrier(&mut self) {}
+    /// The cluster's barrier completed.
+    pub(crate) fn order_cluster_barrier(&mut self) {
+        self.arrived_before = std::mem::take(&mut self.arriving);
+        self.arrived_before.seal();
+    }
 
     pub(crate) fn describe_mbarrier(&self, rank: u32, address: u32) -> String {
         format!("waits for a phase of the mbarrier at {address:#x} of block {rank} of the cluster")

@@ -4,8 +4,9 @@
 //! alignment, initialisation and order; a fault names the address, the space and the threads.
 
 use crate::{
-    fault::{Fault, FaultKind},
-    machine::{LANES, SHARED_BASE, Step},
+    check::{self, Agent, Conflict, ConflictKind, Epoch},
+    fault::{Fault, FaultKind, Note, Thread},
+    machine::{Grid, LANES, SHARED_BASE, Step},
     ptx::Space,
 };
 
@@ -17,11 +18,32 @@ pub(crate) const PARAMETER_WINDOW: u64 = 0x6000_0000_0000;
 /// In the cluster's window, block `rank` begins at `(rank + 1) << CLUSTER_SHIFT`; below that lies the executing block.
 const CLUSTER_SHIFT: u32 = 24;
 
+/// What an access orders (PTX ISA §8.4); all but weak ones are strong, and do not race with each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Order {
+    #[default]
+    Weak,
+    /// `volatile` too.
+    Relaxed,
+    Acquire,
+    Release,
+    AcquireRelease,
+}
+
+impl Order {
+    fn acquires(self) -> bool {
+        matches!(self, Order::Acquire | Order::AcquireRelease)
+    }
+
+    fn releases(self) -> bool {
+        matches!(self, Order::Release | Order::AcquireRelease)
+    }
+}
+
 /// How memory is accessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Access {
-    /// Morally strong (`relaxed`, `acquire`, `release`, `volatile`, atomics): such accesses do not race with each other.
-    pub strong: bool,
+    pub order: Order,
     /// Through the non-coherent path (`ld.global.nc`).
     pub non_coherent: bool,
 }
@@ -108,7 +130,7 @@ impl Step<'_> {
         align: u64,
         lane: usize,
     ) -> Result<Region, Fault> {
-        if address % align != 0 {
+        if !address.is_multiple_of(align) {
             let message = format!(
                 "{bytes} bytes at {address:#x} of {} memory are accessed misaligned: the address must be a multiple of {align}",
                 name(space)
@@ -260,7 +282,23 @@ impl Step<'_> {
     ) -> Result<(), Fault> {
         let bytes = into.len() as u64;
         let region = self.resolve(space, address, bytes, bytes.next_power_of_two(), lane)?;
-        self.load_region(region, into, lane, access)
+        let kind = match access {
+            Access {
+                non_coherent: true, ..
+            } => check::Access::ReadOnly,
+            Access {
+                order: Order::Weak, ..
+            } => {
+                return self.load_region(region, into, lane, check::Access::Read);
+            }
+            _ => check::Access::StrongRead,
+        };
+        if access.order == Order::Weak {
+            return self.load_region(region, into, lane, kind);
+        }
+        self.in_order(region, lane, access.order, false, |step| {
+            step.load_region(region, into, lane, kind)
+        })
     }
 
     /// Reads bytes of a region for a lane.
@@ -270,15 +308,15 @@ impl Step<'_> {
         region: Region,
         into: &mut [u8],
         lane: usize,
-        access: Access,
+        access: check::Access,
     ) -> Result<(), Fault> {
         match region {
             Region::Global { allocation, offset } => {
-                self.check_global(allocation, offset, into.len(), lane, access, false)?;
+                self.check_global(allocation, offset, into.len(), lane, access, None)?;
                 self.grid.allocations[allocation].load(offset, into);
             }
             Region::Shared { rank, offset } => {
-                self.check_shared(rank, offset, into.len(), lane, access, false)?;
+                self.check_shared(rank, offset, into.len(), lane, access, None)?;
                 let shared = &self.cluster.blocks[rank as usize].shared;
                 into.copy_from_slice(&shared[offset as usize..][..into.len()]);
             }
@@ -315,7 +353,12 @@ impl Step<'_> {
     ) -> Result<(), Fault> {
         let bytes = from.len() as u64;
         let region = self.resolve(space, address, bytes, bytes.next_power_of_two(), lane)?;
-        self.store_region(region, from, lane, access)
+        if access.order == Order::Weak {
+            return self.store_region(region, from, lane, check::Access::Write);
+        }
+        self.in_order(region, lane, access.order, true, |step| {
+            step.store_region(region, from, lane, check::Access::StrongWrite)
+        })
     }
 
     /// Writes bytes of a region for a lane.
@@ -325,16 +368,16 @@ impl Step<'_> {
         region: Region,
         from: &[u8],
         lane: usize,
-        access: Access,
+        access: check::Access,
     ) -> Result<(), Fault> {
         match region {
             Region::Global { allocation, offset } => {
                 self.writable(allocation, lane)?;
-                self.check_global(allocation, offset, from.len(), lane, access, true)?;
+                self.check_global(allocation, offset, from.len(), lane, access, None)?;
                 self.grid.allocations[allocation].store(offset, from);
             }
             Region::Shared { rank, offset } => {
-                self.check_shared(rank, offset, from.len(), lane, access, true)?;
+                self.check_shared(rank, offset, from.len(), lane, access, None)?;
                 let shared = &mut self.cluster.blocks[rank as usize].shared;
                 shared[offset as usize..][..from.len()].copy_from_slice(from);
             }
@@ -357,7 +400,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    fn writable(&self, allocation: usize, lane: usize) -> Result<(), Fault> {
+    pub(crate) fn writable(&self, allocation: usize, lane: usize) -> Result<(), Fault> {
         if self.grid.allocations[allocation].read_only {
             let message = "constant memory is written, which a kernel cannot";
             return Err(self.fault(FaultKind::ReadOnly, message, 1 << lane));
@@ -365,34 +408,37 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Replaces up to 8 aligned bytes by what `change` makes of them, at once; gives the old ones.
+    /// Replaces up to 8 aligned bytes by what `change` makes of them, at once; gives the old ones. An atomic operation that names no order is
+    /// relaxed.
     pub(crate) fn update(
         &mut self,
         space: Space,
         address: u64,
         bytes: u32,
         lane: usize,
+        order: Order,
         mut change: impl FnMut(u64) -> u64,
     ) -> Result<u64, Fault> {
         let region = self.resolve(space, address, u64::from(bytes), u64::from(bytes), lane)?;
-        let access = Access {
-            strong: true,
-            non_coherent: false,
-        };
+        let access = check::Access::Atomic;
         match region {
             Region::Global { allocation, offset } => {
                 self.writable(allocation, lane)?;
-                self.check_global(allocation, offset, bytes as usize, lane, access, true)?;
-                Ok(self.grid.allocations[allocation].update(offset, bytes, change))
+                self.in_order(region, lane, order, true, |step| {
+                    step.check_global(allocation, offset, bytes as usize, lane, access, None)?;
+                    Ok(step.grid.allocations[allocation].update(offset, bytes, change))
+                })
             }
-            Region::Shared { .. } => {
+            Region::Shared { rank, offset } => self.in_order(region, lane, order, true, |step| {
+                step.check_shared(rank, offset, bytes as usize, lane, access, None)?;
+                let shared = &mut step.cluster.blocks[rank as usize].shared;
+                let place = &mut shared[offset as usize..][..bytes as usize];
                 let mut old = [0; 8];
-                self.load_region(region, &mut old[..bytes as usize], lane, access)?;
+                old[..bytes as usize].copy_from_slice(place);
                 let old = u64::from_le_bytes(old);
-                let new = change(old).to_le_bytes();
-                self.store_region(region, &new[..bytes as usize], lane, access)?;
+                place.copy_from_slice(&change(old).to_le_bytes()[..bytes as usize]);
                 Ok(old)
-            }
+            }),
             Region::Local { .. } | Region::Parameter { .. } => {
                 let message = "an atomic operation works on global and shared memory only";
                 Err(self.fault(FaultKind::Operand, message, 1 << lane))
@@ -400,31 +446,232 @@ impl Step<'_> {
         }
     }
 
-    /// Whether nothing unordered touched those bytes of global memory.
-    #[inline]
-    fn check_global(
+    /// A strong access, and what it acquires and releases (PTX ISA §8.8): with the value that it reads comes what was released with that, at
+    /// once or at the next fence, and with the one that it writes goes what the thread did before, or before its last fence.
+    fn in_order<R>(
         &mut self,
-        _allocation: usize,
-        _offset: u64,
-        _bytes: usize,
-        _lane: usize,
-        _access: Access,
-        _write: bool,
-    ) -> Result<(), Fault> {
-        Ok(())
+        region: Region,
+        lane: usize,
+        order: Order,
+        writes: bool,
+        access: impl FnOnce(&mut Self) -> Result<R, Fault>,
+    ) -> Result<R, Fault> {
+        if !self.grid.options.check_races {
+            return access(self);
+        }
+        let grid = self.grid;
+        let thread = self.warp * LANES as u32 + lane as u32;
+        let rank = self.rank as usize;
+        let mut in_global = None;
+        let (held, key) = match region {
+            Region::Global { allocation, offset } => {
+                let entry = grid.sync.lock(grid.allocations[allocation].base + offset);
+                let held = entry.token().cloned();
+                in_global = Some(entry);
+                (held, 0)
+            }
+            Region::Shared { rank, offset } => {
+                let key = u64::from(rank) << 32 | u64::from(offset);
+                (self.cluster.sync.lock(key).token().cloned(), key)
+            }
+            Region::Local { .. } | Region::Parameter { .. } => return access(self),
+        };
+        let result = access(self)?;
+        let clocks = &mut self.cluster.clocks[rank];
+        // A store reads nothing; a read-modify-write and a load do.
+        if let Some(token) = &held {
+            match order.acquires() {
+                true => clocks.acquire(thread, token),
+                false => clocks.saw(thread, token),
+            }
+        }
+        if writes {
+            let token = match order.releases() {
+                true => Some(clocks.release(thread)),
+                false => clocks.fence_token(thread).cloned(),
+            };
+            if let Some(token) = token {
+                match in_global {
+                    Some(mut entry) => entry.update(&token),
+                    None => self.cluster.sync.lock(key).update(&token),
+                }
+            }
+        }
+        Ok(result)
     }
 
-    /// Whether those bytes of shared memory were written before they are read, and nothing unordered touched them.
+    /// Refuses an access of global memory that nothing orders after an earlier one, by a lane or by an asynchronous operation of the block.
     #[inline]
-    fn check_shared(
+    pub(crate) fn check_global(
         &mut self,
-        _rank: u32,
-        _offset: u32,
-        _bytes: usize,
-        _lane: usize,
-        _access: Access,
-        _write: bool,
+        allocation: usize,
+        offset: u64,
+        bytes: usize,
+        lane: usize,
+        access: check::Access,
+        agent: Option<Agent>,
     ) -> Result<(), Fault> {
-        Ok(())
+        let Some(shadow) = &self.grid.shadow else {
+            return Ok(());
+        };
+        let clocks = &self.cluster.clocks[self.rank as usize];
+        let view = match agent {
+            Some(agent) => clocks.agent_view(agent),
+            None => clocks.view(self.warp * LANES as u32 + lane as u32),
+        };
+        let address = self.grid.allocations[allocation].base + offset;
+        let done = shadow.access(address, bytes as u64, &view, access, self.at);
+        done.map_err(|conflict| self.conflict("global", conflict, access, agent, lane))
+    }
+
+    /// Refuses an access of shared memory that reads what nothing wrote, or that nothing orders after an earlier one.
+    #[inline]
+    pub(crate) fn check_shared(
+        &mut self,
+        rank: u32,
+        offset: u32,
+        bytes: usize,
+        lane: usize,
+        access: check::Access,
+        agent: Option<Agent>,
+    ) -> Result<(), Fault> {
+        if !self.grid.options.check_races {
+            return Ok(());
+        }
+        let clocks = &self.cluster.clocks[self.rank as usize];
+        let view = match agent {
+            Some(agent) => clocks.agent_view(agent),
+            None => clocks.view(self.warp * LANES as u32 + lane as u32),
+        };
+        let shadow = &mut self.cluster.shadows[rank as usize];
+        let done = shadow.access(offset, bytes as u32, &view, access, self.at);
+        done.map_err(|conflict| self.conflict("shared", conflict, access, agent, lane))
+    }
+
+    #[cold]
+    fn conflict(
+        &self,
+        space: &str,
+        conflict: Conflict,
+        access: check::Access,
+        agent: Option<Agent>,
+        lane: usize,
+    ) -> Fault {
+        let byte = match space {
+            "shared" => conflict.byte + u64::from(SHARED_BASE),
+            _ => conflict.byte,
+        };
+        let name = match space {
+            "shared" => self.shared_name(conflict.byte as u32),
+            _ => self.allocation_name(byte),
+        };
+        let place = format!("{byte:#x} of {space} memory{name}");
+        let who = if agent.is_some() {
+            "an asynchronous operation"
+        } else {
+            "a thread"
+        };
+        let verb = match access {
+            check::Access::Read | check::Access::StrongRead | check::Access::ReadOnly => "reads",
+            check::Access::Atomic => "updates",
+            check::Access::Write | check::Access::StrongWrite => "writes",
+        };
+        let (kind, message, other) = match conflict.kind {
+            ConflictKind::Uninitialized => (
+                FaultKind::UninitializedMemory,
+                format!("{who} {verb} the byte at {place}, and nothing wrote it"),
+                None,
+            ),
+            ConflictKind::MissingProxyFence => (
+                FaultKind::MissingProxyFence,
+                format!(
+                    "{who} {verb} the byte at {place} through the async proxy with no proxy fence (fence.proxy.async) after the write before it"
+                ),
+                Some("the write"),
+            ),
+            ConflictKind::ReadOnly => (
+                FaultKind::ReadOnly,
+                format!(
+                    "{who} {verb} the byte at {place}, which the launch both writes and reads as read-only (ld.global.nc)"
+                ),
+                Some("the other access"),
+            ),
+            ConflictKind::WriteWrite => (
+                FaultKind::Race,
+                format!(
+                    "a race: {who} {verb} the byte at {place}, which another writes, and nothing orders the two"
+                ),
+                Some("the other write"),
+            ),
+            ConflictKind::WriteRead => (
+                FaultKind::Race,
+                format!(
+                    "a race: {who} {verb} the byte at {place}, which another writes, and nothing orders the two"
+                ),
+                Some("the write"),
+            ),
+            ConflictKind::ReadWrite => (
+                FaultKind::Race,
+                format!(
+                    "a race: {who} {verb} the byte at {place}, which another reads, and nothing orders the two"
+                ),
+                Some("the read"),
+            ),
+        };
+        let mut fault = self.fault(kind, message, 1 << lane);
+        if let Some(other) = other {
+            let (thread, asynchronous) = self.who(conflict.other);
+            let suffix = if asynchronous {
+                ", by an asynchronous operation that was issued"
+            } else {
+                ""
+            };
+            fault.notes.push(Note {
+                message: format!("{other}{suffix}"),
+                threads: vec![thread],
+                place: self.grid.program.place(conflict.place),
+            });
+        }
+        fault
+    }
+
+    /// The thread of a moment, and whether an asynchronous operation of it did it.
+    fn who(&self, epoch: Epoch) -> (Thread, bool) {
+        let block = Grid::place(u64::from(epoch.block()), self.grid.grid);
+        let here = self
+            .cluster
+            .blocks
+            .iter()
+            .position(|b| b.linear == epoch.block());
+        let (thread, asynchronous) = match here {
+            Some(rank) => self.cluster.clocks[rank].issuer(epoch),
+            None => (epoch.thread(), epoch.thread() >= self.grid.threads()),
+        };
+        (Thread { block, thread }, asynchronous)
+    }
+
+    /// " (`tile`, byte 12)" of a variable in shared memory.
+    fn shared_name(&self, offset: u32) -> String {
+        let names = &self.grid.program.shared_names;
+        let found = names
+            .iter()
+            .find(|(at, size, _)| offset >= *at && offset - at < *size);
+        found.map_or(String::new(), |(at, _, name)| {
+            format!(" (`{name}`, byte {})", offset - at)
+        })
+    }
+
+    /// " (byte 12 of an allocation of 64 bytes)".
+    fn allocation_name(&self, address: u64) -> String {
+        let all = &self.grid.allocations;
+        let after = all.partition_point(|a| a.base <= address);
+        after.checked_sub(1).map_or(String::new(), |i| {
+            let a = &all[i];
+            format!(
+                " (byte {} of an allocation of {} bytes)",
+                address - a.base,
+                a.size
+            )
+        })
     }
 }

@@ -68,17 +68,18 @@ impl Allocation {
             "the access was checked"
         );
         let start = self.words.as_ptr().cast::<u8>();
-        // SAFETY (all arms): the range lies in `words`, and the address is aligned to the width, since `words` is aligned to 8 bytes.
         match into.len() {
-            2 if offset % 2 == 0 => {
+            2 if offset.is_multiple_of(2) => {
+                // SAFETY: the range lies in `words`, all of it atomics, and is aligned to its width as `words` is to 8 bytes.
                 let at = unsafe { &*start.add(offset as usize).cast::<AtomicU16>() };
                 into.copy_from_slice(&at.load(Ordering::Relaxed).to_le_bytes());
             }
-            4 if offset % 4 == 0 => {
+            4 if offset.is_multiple_of(4) => {
+                // SAFETY: the range lies in `words`, all of it atomics, and is aligned to its width as `words` is to 8 bytes.
                 let at = unsafe { &*start.add(offset as usize).cast::<AtomicU32>() };
                 into.copy_from_slice(&at.load(Ordering::Relaxed).to_le_bytes());
             }
-            n if n % 8 == 0 && offset % 8 == 0 => {
+            n if n.is_multiple_of(8) && offset.is_multiple_of(8) => {
                 let first = (offset / 8) as usize;
                 for (chunk, word) in into.chunks_exact_mut(8).zip(&self.words[first..]) {
                     chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
@@ -101,17 +102,18 @@ impl Allocation {
             "the access was checked"
         );
         let start = self.words.as_ptr().cast::<u8>();
-        // SAFETY (all arms): as in `load`.
         match *from {
-            [a, b] if offset % 2 == 0 => {
+            [a, b] if offset.is_multiple_of(2) => {
+                // SAFETY: the range lies in `words`, all of it atomics, and is aligned to its width as `words` is to 8 bytes.
                 let at = unsafe { &*start.add(offset as usize).cast::<AtomicU16>() };
                 at.store(u16::from_le_bytes([a, b]), Ordering::Relaxed);
             }
-            [a, b, c, d] if offset % 4 == 0 => {
+            [a, b, c, d] if offset.is_multiple_of(4) => {
+                // SAFETY: the range lies in `words`, all of it atomics, and is aligned to its width as `words` is to 8 bytes.
                 let at = unsafe { &*start.add(offset as usize).cast::<AtomicU32>() };
                 at.store(u32::from_le_bytes([a, b, c, d]), Ordering::Relaxed);
             }
-            _ if from.len() % 8 == 0 && offset % 8 == 0 => {
+            _ if from.len().is_multiple_of(8) && offset.is_multiple_of(8) => {
                 let first = (offset / 8) as usize;
                 for (chunk, word) in from.as_chunks::<8>().0.iter().zip(&self.words[first..]) {
                     word.store(u64::from_le_bytes(*chunk), Ordering::Relaxed);

@@ -4,7 +4,7 @@ mod access;
 mod global;
 
 pub(crate) use access::{
-    Access, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, cluster_address, space_at,
+    Access, LOCAL_WINDOW, Order, PARAMETER_WINDOW, SHARED_WINDOW, cluster_address, space_at,
     split_cluster_address,
 };
 pub(crate) use global::Allocation;
