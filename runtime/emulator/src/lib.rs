@@ -18,7 +18,6 @@ mod isa;
 mod launch;
 mod machine;
 mod memory;
-#[allow(dead_code, reason = "the families that call it come with the machine")]
 mod numeric;
 pub mod ptx;
 pub mod target;

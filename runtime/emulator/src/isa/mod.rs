@@ -6,7 +6,9 @@
 
 pub(crate) mod barrier;
 pub(crate) mod control;
+pub(crate) mod convert;
 pub(crate) mod data;
+pub(crate) mod float;
 pub(crate) mod integer;
 pub(crate) mod memory;
 pub(crate) mod operands;
@@ -25,7 +27,9 @@ use operands::{Decoder, Refused};
 pub(crate) enum Op {
     Barrier(barrier::Op),
     Control(control::Op),
+    Convert(convert::Op),
     Data(data::Op),
+    Float(float::Op),
     Integer(integer::Op),
     Memory(memory::Op),
     Select(select::Op),
@@ -74,6 +78,11 @@ pub(crate) fn decode(d: &mut Decoder<'_>) -> Result<(Op, Together), Refused> {
         | "dp2a" | "sad" | "mul24" | "mad24" | "addc" | "subc" | "madc" => {
             alone(Op::Integer(integer::decode(d)?))
         }
+        "cvt" => alone(Op::Convert(convert::decode(d)?)),
+        "add" | "sub" | "mul" | "mad" | "fma" | "abs" | "neg" | "min" | "max" | "div" | "rcp"
+        | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh" | "copysign" | "testp" => {
+            alone(Op::Float(float::decode(d)?))
+        }
         _ => return Err("".into()),
     })
 }
@@ -84,6 +93,8 @@ impl Op {
     pub(crate) fn execute(&self, step: &mut Step<'_>) -> Result<Flow, Fault> {
         match self {
             Op::Integer(op) => op.execute(step).map(|()| Flow::Next),
+            Op::Float(op) => op.execute(step).map(|()| Flow::Next),
+            Op::Convert(op) => op.execute(step).map(|()| Flow::Next),
             Op::Data(op) => op.execute(step).map(|()| Flow::Next),
             Op::Memory(op) => op.execute(step).map(|()| Flow::Next),
             Op::Select(op) => op.execute(step).map(|()| Flow::Next),
