@@ -287,8 +287,8 @@ impl Program {
                 self.spread(block, &only, &all);
             }
             2 => {
-                for warp in 0..2 {
-                    self.clocks[block].proxy_fence(warp as u32, masks[warp]);
+                for (warp, mask) in (0..).zip(masks) {
+                    self.clocks[block].proxy_fence(warp, mask);
                 }
                 for thread in members(&masks) {
                     let sets = &mut self.threads[block][thread];
@@ -297,8 +297,8 @@ impl Program {
             }
             3 => {
                 let mut token = Token::default();
-                for warp in 0..2 {
-                    self.clocks[block].release_into(warp as u32, masks[warp], &mut token);
+                for (warp, mask) in (0..).zip(masks) {
+                    self.clocks[block].release_into(warp, mask, &mut token);
                 }
                 let sets = self.gather(block, &masks);
                 self.tokens.push((token, sets));
@@ -320,8 +320,8 @@ impl Program {
                     self.tokens[at].0.seal();
                 }
                 let (token, sets) = self.tokens[at].clone();
-                for warp in 0..2 {
-                    self.clocks[block].acquire_lanes(warp as u32, masks[warp], &token);
+                for (warp, mask) in (0..).zip(masks) {
+                    self.clocks[block].acquire_lanes(warp, mask, &token);
                 }
                 self.spread(block, &masks, &sets);
             }
