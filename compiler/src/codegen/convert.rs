@@ -74,7 +74,7 @@ impl Lower<'_> {
         self.claim_shared(start, buffer.bytes)?;
         self.write_tile(regs, from, buffer, start, elem);
         self.barrier()?;
-        let regs = self.read_tile(to, buffer, start, elem);
+        let regs = self.read_tile([from, to], buffer, start, elem);
         self.note_shared_read(start, buffer.bytes);
         Ok(regs)
     }
@@ -91,15 +91,15 @@ impl Lower<'_> {
         strides
     }
 
-    /// Where the thread's elements begin in shared memory.
-    fn thread_address(&mut self, layout: &Layout, strides: &[u32], start: u32) -> Val {
+    /// The byte at which the thread's elements begin in shared memory.
+    fn thread_bytes(&mut self, layout: &Layout, strides: &[u32], start: u32) -> Val {
         let coordinates = self.thread_coordinates(layout);
         let mut bytes = Val::i32(start);
         for (&c, &stride) in coordinates.iter().zip(strides) {
             let part = self.b.mul(c, Val::i32(stride));
             bytes = self.b.add(bytes, part);
         }
-        self.shared_pointer(bytes)
+        bytes
     }
 
     /// The address `bytes` into the block's shared memory.
@@ -127,7 +127,8 @@ impl Lower<'_> {
         elem: DType,
     ) {
         let strides = Self::byte_strides(buffer);
-        let base = self.thread_address(layout, &strides, start);
+        let base = self.thread_bytes(layout, &strides, start);
+        let base = self.shared_pointer(base);
         let owner = self.owner(Some(layout));
         let width = Self::access_width(layout, buffer);
         let mut seen = Vec::new();
@@ -184,22 +185,33 @@ impl Lower<'_> {
         }
     }
 
+    /// Reads a tile in the second layout that was written in the first. What the first has no place for, not even in its padding, is
+    /// nothing that anyone wrote, and reads the beginning.
     fn read_tile(
         &mut self,
-        layout: &Layout,
+        [from, layout]: [&Layout; 2],
         buffer: &ConvertBuffer,
         start: u32,
         elem: DType,
     ) -> Vec<Val> {
         let strides = Self::byte_strides(buffer);
-        let base = self.thread_address(layout, &strides, start);
+        let base = self.thread_bytes(layout, &strides, start);
+        let pointer = self.shared_pointer(base);
+        let written = from.padded();
         let width = Self::access_width(layout, buffer);
         let mut regs = Vec::with_capacity(layout.registers() as usize);
         for first in (0..layout.registers()).step_by(width as usize) {
             let at = layout.coordinate(first, 0, 0);
             let bytes: u32 = at.iter().zip(&strides).map(|(c, s)| c * s).sum();
-            let pointer = self.b.offset(base, Val::i64(bytes as i64));
-            let words = self.load_shared(pointer, width * buffer.element);
+            let inside = self.thread_below(layout, &at, &written);
+            let place = if inside.is_true() {
+                self.b.offset(pointer, Val::i64(bytes.into()))
+            } else {
+                let there = self.b.add(base, Val::i32(bytes));
+                let there = self.b.select(inside, there, Val::i32(start));
+                self.shared_pointer(there)
+            };
+            let words = self.load_shared(place, width * buffer.element);
             regs.extend(self.unpack(&words, elem, width));
         }
         regs

@@ -189,9 +189,14 @@ impl<'a> Lower<'a> {
 
     /// Whether the thread's coordinate plus `at` lies in the shape, not in the padding.
     pub fn thread_inside(&mut self, layout: &Layout, at: &[u32]) -> Val {
+        self.thread_below(layout, at, &layout.shape)
+    }
+
+    /// Whether the thread's element at `at`, of the first thread, lies below these extents.
+    pub fn thread_below(&mut self, layout: &Layout, at: &[u32], extents: &[u32]) -> Val {
         let mut inside = Val::bool(true);
         for (d, &c) in at.iter().enumerate() {
-            let (extent, reach) = (layout.shape[d], Lower::thread_reach(layout, d));
+            let (extent, reach) = (extents[d], Lower::thread_reach(layout, d));
             if c + reach >= extent {
                 let base = self.thread_coordinates(layout)[d];
                 let below = self.b.icmp("ult", base, Val::i32(extent.saturating_sub(c)));
