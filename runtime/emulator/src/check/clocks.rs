@@ -24,6 +24,8 @@ struct AgentState {
     proxy: Proxy,
     /// Spawns that were not completed; more than one only where numbers ran out.
     users: u32,
+    /// Whether it knows what its issuer did, and no more.
+    alone: bool,
 }
 
 /// What fences have to do with relaxed accesses (PTX ISA §8.8, Release and Acquire Patterns).
@@ -95,6 +97,18 @@ fn acquire_sum(
 }
 
 impl Clocks {
+    /// The threads of a warp's mask; lanes that the block does not have are left out.
+    fn of_mask(&self, warp: u32, mask: u32) -> impl Iterator<Item = u32> + use<> {
+        let first = warp.saturating_mul(32);
+        let count = self.threads.saturating_sub(first);
+        let mask = if count < 32 {
+            mask & ((1 << count) - 1)
+        } else {
+            mask
+        };
+        lanes(mask).map(move |lane| first + lane)
+    }
+
     /// A block at its start, at which no thread knows another.
     pub(crate) fn new(block: u32, threads: u32) -> Clocks {
         let threads = threads.min(NUMBERS - 1);
@@ -177,8 +191,8 @@ impl Clocks {
 
     /// The same for lanes of a warp, merged to a token: arrivals at an mbarrier or a named barrier.
     pub(crate) fn release_into(&mut self, warp: u32, mask: u32, token: &mut Token) {
-        for lane in lanes(mask) {
-            self.release_thread(warp * 32 + lane, token);
+        for thread in self.of_mask(warp, mask) {
+            self.release_thread(thread, token);
         }
     }
 
@@ -192,14 +206,17 @@ impl Clocks {
 
     /// The same for lanes of a warp. Seal the token before.
     pub(crate) fn acquire_lanes(&mut self, warp: u32, mask: u32, token: &Token) {
-        for lane in lanes(mask) {
-            self.acquire(warp * 32 + lane, token);
+        for thread in self.of_mask(warp, mask) {
+            self.acquire(thread, token);
         }
     }
 
     /// All of these threads wait for each other: `barrier.sync`, given a mask a warp. Where some only arrive, use
     /// [`Clocks::release_into`] at their arrival, and [`Clocks::acquire_lanes`] for those that wait.
     pub(crate) fn barrier(&mut self, masks: &[u32]) {
+        if self.barrier_of_equals(masks) {
+            return;
+        }
         let mut token = Token::default();
         for (warp, mask) in (0..).zip(masks) {
             self.release_into(warp, *mask, &mut token);
@@ -208,6 +225,47 @@ impl Clocks {
         for (warp, mask) in (0..).zip(masks) {
             self.acquire_lanes(warp, *mask, &token);
         }
+    }
+
+    /// A barrier whose threads know the same of others and nothing else, as after a barrier of all: one pass. False for other ones.
+    fn barrier_of_equals(&mut self, masks: &[u32]) -> bool {
+        let members: Vec<usize> = (0..)
+            .zip(masks)
+            .flat_map(|(warp, mask)| self.of_mask(warp, *mask))
+            .map(|thread| thread as usize)
+            .collect();
+        let Some(&first) = members.first() else {
+            return true;
+        };
+        let (known, fenced) = (&self.known, &self.fenced);
+        let (base, base_fenced) = (&known[first].base, &fenced[first].base);
+        let equal = |thread: usize| {
+            Arc::ptr_eq(&known[thread].base, base)
+                && Arc::ptr_eq(&fenced[thread].base, base_fenced)
+                && known[thread].extra.is_empty()
+                && fenced[thread].extra.is_empty()
+        };
+        if !members.iter().all(|thread| equal(*thread)) {
+            return false;
+        }
+        let mut clocks = base.clocks.to_vec();
+        if clocks.len() < self.threads as usize {
+            clocks.resize(self.threads as usize, 0);
+        }
+        let foreign = base.foreign.clone();
+        for &thread in &members {
+            clocks[thread] = self.clock[thread];
+            self.tick(thread as u32);
+        }
+        let joined = Arc::new(Base {
+            block: self.block,
+            clocks: Arc::new(clocks),
+            foreign,
+        });
+        for &thread in &members {
+            self.known[thread].base = joined.clone();
+        }
+        true
     }
 
     /// `bar.warp.sync` (PTX ISA §9.7.13.2): lanes of a warp wait for each other.
@@ -223,8 +281,7 @@ impl Clocks {
 
     /// `fence.proxy.async`: all that the lanes know may be seen by the async proxy.
     pub(crate) fn proxy_fence(&mut self, warp: u32, mask: u32) {
-        for lane in lanes(mask) {
-            let thread = warp * 32 + lane;
+        for thread in self.of_mask(warp, mask) {
             let at = thread as usize;
             let own = self.epoch(thread);
             let (known, fenced) = (&self.known[at], &mut self.fenced[at]);
@@ -257,6 +314,7 @@ impl Clocks {
                 fenced: Known::nothing(self.block),
                 proxy: Proxy::Generic,
                 users: 0,
+                alone: true,
             });
             return (fresh, true);
         }
@@ -266,9 +324,16 @@ impl Clocks {
         }
     }
 
-    fn start(&mut self, issuer: u32, known: Known, fenced: Known, proxy: Proxy) -> Agent {
+    fn start(
+        &mut self,
+        issuer: u32,
+        alone: bool,
+        (known, fenced): (Known, Known),
+        proxy: Proxy,
+    ) -> Agent {
         let (at, unused) = self.number(&known);
         let agent = &mut self.agents[at];
+        agent.alone = alone && unused;
         if unused {
             agent.clock = (agent.clock + 1).min(CLOCK_MAX);
             (agent.known, agent.fenced) = (known, fenced);
@@ -293,7 +358,7 @@ impl Clocks {
         known.push(self.epoch(thread));
         let fenced = self.fenced[thread as usize].clone();
         self.tick(thread);
-        self.start(thread, known, fenced, proxy)
+        self.start(thread, true, (known, fenced), proxy)
     }
 
     /// Lanes of a warp issue one together: `wgmma`.
@@ -305,13 +370,24 @@ impl Clocks {
         acquire_sum(&mut known, &token.view, &mut None);
         acquire_sum(&mut fenced, &token.fenced, &mut None);
         let issuer = warp * 32 + mask.trailing_zeros().min(31);
-        self.start(issuer, known, fenced, proxy)
+        self.start(issuer, false, (known, fenced), proxy)
     }
 
     /// The thread that issued an operation issues another that is waited for with it: another `cp.async` of a group.
     pub(crate) fn extend(&mut self, agent: Agent, thread: u32) {
+        let own = self.epoch(thread);
+        let at = thread as usize;
+        let state = &mut self.agents[agent.0 as usize];
+        if state.alone && state.issuer == thread {
+            state.known.clone_from(&self.known[at]);
+            state.known.push(own);
+            state.fenced.clone_from(&self.fenced[at]);
+            self.tick(thread);
+            return;
+        }
         let token = self.release(thread);
         let agent = &mut self.agents[agent.0 as usize];
+        agent.alone = false;
         let [view, fenced] = &mut self.joins;
         acquire_sum(&mut agent.known, &token.view, view);
         acquire_sum(&mut agent.fenced, &token.fenced, fenced);
@@ -352,8 +428,7 @@ impl Clocks {
 
     /// `fence.acq_rel`, `fence.sc`, `membar`: acquires what relaxed reads before it saw, and releases to relaxed writes after it.
     pub(crate) fn fence(&mut self, warp: u32, mask: u32) {
-        for lane in lanes(mask) {
-            let thread = warp * 32 + lane;
+        for thread in self.of_mask(warp, mask) {
             let pending = std::mem::take(&mut self.fences(thread).pending);
             if !pending.is_empty() {
                 self.acquire(thread, &pending);

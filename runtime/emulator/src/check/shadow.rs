@@ -147,7 +147,9 @@ const SPLIT: u32 = 1 << 30;
 const MORE: u32 = 1 << 29;
 /// Something was read through `.nc`.
 const CONSTANT: u32 = 1 << 28;
-const INDEX: u32 = CONSTANT - 1;
+/// The set has strong writes, so that reads have to look at it.
+const STRONG: u32 = 1 << 27;
+const INDEX: u32 = STRONG - 1;
 
 /// Where sets lie that have more than one entry.
 #[derive(Debug, Default)]
@@ -279,7 +281,7 @@ impl Cell {
             }
             Cell::after_write(view, self.write, self.write_mark, conflict)?;
         }
-        if self.first.mask != 0 {
+        if self.first.mask != 0 && (writes || self.state & STRONG != 0) {
             if access == Access::ReadOnly {
                 self.unwritten(sets)?;
             }
@@ -297,7 +299,7 @@ impl Cell {
         }
         let mark = Mark::new(kind, view.proxy, place);
         if writes {
-            self.state |= WRITTEN;
+            self.state |= WRITTEN | STRONG;
         }
         if access == Access::ReadOnly {
             if self.state & CONSTANT != 0 {
@@ -368,7 +370,8 @@ impl Cell {
         let limit = sets.limit;
         let set = &mut sets.sets[(self.state & INDEX) as usize];
         let same = |e: &&mut Entry| e.warp == entry.warp && e.mark == mark;
-        if let Some(same) = set.iter_mut().find(same) {
+        // Lanes of a warp come one after another.
+        if let Some(same) = set.iter_mut().rev().find(same) {
             same.mask |= entry.mask;
             return;
         }

@@ -365,6 +365,11 @@ fn nothing_may_write_what_was_read_as_constant() {
 
 #[test]
 fn what_lies_outside_is_left_out() {
+    let mut small = Clocks::new(0, 33);
+    small.barrier(&[ALL, ALL, ALL]);
+    small.proxy_fence(1, ALL);
+    small.barrier(&[ALL, ALL, ALL]);
+    small.fence(u32::MAX, ALL);
     let clocks = Clocks::new(0, 32);
     let global = GlobalShadow::new([(256, 6)]);
     for (at, bytes) in [
