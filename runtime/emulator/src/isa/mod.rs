@@ -10,6 +10,7 @@ pub(crate) mod convert;
 pub(crate) mod data;
 pub(crate) mod float;
 pub(crate) mod integer;
+pub(crate) mod matrix;
 pub(crate) mod memory;
 pub(crate) mod operands;
 pub(crate) mod program;
@@ -31,6 +32,7 @@ pub(crate) enum Op {
     Data(data::Op),
     Float(float::Op),
     Integer(integer::Op),
+    Matrix(matrix::Op),
     Memory(memory::Op),
     Select(select::Op),
     Warp(warp::Op),
@@ -69,6 +71,10 @@ pub(crate) fn decode(d: &mut Decoder<'_>) -> Result<(Op, Together), Refused> {
             let (op, together) = warp::decode(d)?;
             (Op::Warp(op), together)
         }
+        "ldmatrix" | "stmatrix" | "movmatrix" | "mma" | "wgmma" => {
+            let (op, together) = matrix::decode(d)?;
+            (Op::Matrix(op), together)
+        }
         "setp" | "set" | "selp" | "slct" => alone(Op::Select(select::decode(d)?)),
         "add" | "sub" | "mul" | "mad" | "abs" | "neg" | "min" | "max" | "div" | "rem" if !float => {
             alone(Op::Integer(integer::decode(d)?))
@@ -95,6 +101,7 @@ impl Op {
             Op::Integer(op) => op.execute(step).map(|()| Flow::Next),
             Op::Float(op) => op.execute(step).map(|()| Flow::Next),
             Op::Convert(op) => op.execute(step).map(|()| Flow::Next),
+            Op::Matrix(op) => op.execute(step).map(|()| Flow::Next),
             Op::Data(op) => op.execute(step).map(|()| Flow::Next),
             Op::Memory(op) => op.execute(step).map(|()| Flow::Next),
             Op::Select(op) => op.execute(step).map(|()| Flow::Next),

@@ -1,6 +1,7 @@
 //! What runs: clusters, their blocks, their warps, and groups of threads in them.
 
 use crate::check::{Clocks, SharedShadow, SyncTable, Token};
+use crate::isa::matrix::group::Issues;
 
 use super::{Grid, LANES, Registers};
 
@@ -74,6 +75,8 @@ pub(crate) struct Block {
     pub shared: Vec<u8>,
     pub warps: Vec<Warp>,
     pub barriers: Vec<NamedBarrier>,
+    /// What the warps of each warp group issued.
+    pub products: Vec<Issues>,
 }
 
 /// Blocks that run together; a single one without clusters.
@@ -141,6 +144,7 @@ impl Cluster {
                     .map(|warp| Warp::new(grid, warp))
                     .collect(),
                 barriers: vec![NamedBarrier::default(); 16],
+                products: Vec::new(),
             }
         };
         let blocks: Vec<Block> = (0..size).map(block).collect();

@@ -1,5 +1,6 @@
 //! A warp's registers: arrays over its 32 lanes, and which lanes of each were written.
 
+use crate::isa::matrix::group::Products;
 use crate::isa::operands::{Double, Dst, Predicate, RegisterFile, Src, Src32, Src64, SrcP, Word};
 
 /// Lanes of a warp.
@@ -14,8 +15,8 @@ pub(crate) struct Registers {
     pub predicates: Vec<u32>,
     /// By the numbering of [`RegisterFile`]: the lanes that were written, and are not pending.
     pub defined: Vec<u32>,
-    /// Lanes of registers that an asynchronous operation will write; none of them are `defined`. Empty while there are none.
-    pub pending: Vec<(u32, u32)>,
+    /// Products of warp groups that were not waited for; none of their registers are `defined`.
+    pub products: Products,
     /// The carry flag, `CC.CF`.
     pub carry: u32,
 }
@@ -28,7 +29,7 @@ impl Registers {
             doubles: vec![[0; LANES]; file.doubles as usize],
             predicates: vec![0; file.predicates as usize],
             defined: vec![0; file.tracked() as usize],
-            pending: Vec::new(),
+            products: Products::default(),
             carry: 0,
         }
     }

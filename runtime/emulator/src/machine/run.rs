@@ -324,11 +324,15 @@ impl Turn<'_> {
                     self.defined(read, Split { lanes, ..split })?;
                 }
             }
+            if let Some(register) = self.registers.products.first_pending(&inst.writes) {
+                self.defined(register, Split { lanes, ..split })?;
+            }
             self.ran.steps += 1;
             self.ran.threads += u64::from(lanes.count_ones());
             let mut step = self.step(lanes, split.pc);
             step.resumed = resumed;
             let flow = inst.op.execute(&mut step)?;
+            self.registers.products.wrote(&inst.writes);
             let split = &mut self.splits[at];
             if resumed.is_some() {
                 split.wait = Wait::None;
@@ -443,14 +447,9 @@ impl Turn<'_> {
         }
         let name = self.grid.program.names.get(register as usize).cloned();
         let name = name.unwrap_or_else(|| "?".into());
-        let pending = self
-            .registers
-            .pending
-            .iter()
-            .any(|(r, l)| *r == register && l & missing != 0);
-        let (kind, message) = if pending {
+        let (kind, message) = if self.registers.products.is_pending(register) {
             let message = format!(
-                "{name} is read before the asynchronous product that writes it was waited for (wgmma.wait_group)"
+                "{name} is touched before the asynchronous product that it belongs to was waited for (wgmma.wait_group)"
             );
             (FaultKind::Pending, message)
         } else {

@@ -4,8 +4,8 @@ mod access;
 mod global;
 
 pub(crate) use access::{
-    Access, LOCAL_WINDOW, Order, PARAMETER_WINDOW, SHARED_WINDOW, cluster_address, space_at,
-    split_cluster_address,
+    Access, LOCAL_WINDOW, Order, PARAMETER_WINDOW, Region, SHARED_WINDOW, cluster_address,
+    space_at, split_cluster_address,
 };
 pub(crate) use global::Allocation;
 pub use global::{Memory, MemoryError};
