@@ -7,7 +7,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use super::order::{Base, CLOCK_MAX, Epoch, Known, NUMBERS, Proxy, Sum, Token, View, join};
+use super::order::{Base, CLOCK_MAX, Epoch, Known, NUMBERS, Proxy, Sum, Token, View, join, lanes};
 
 /// An asynchronous operation that was issued: it accesses memory as a thread of its own would, which knows what its issuer knew.
 ///
@@ -54,11 +54,6 @@ pub(crate) struct Clocks {
     fences: Vec<Fences>,
     /// The last join of what is known and of what is fenced: threads of a barrier repeat it.
     joins: [Option<(Arc<Base>, Arc<Base>, Arc<Base>)>; 2],
-}
-
-/// The lanes of a mask.
-fn lanes(mask: u32) -> impl Iterator<Item = u32> {
-    (0..32).filter(move |lane| mask >> lane & 1 != 0)
 }
 
 /// Joins a sum to what a thread knows.

@@ -63,6 +63,16 @@ impl Epoch {
     }
 }
 
+/// The lanes of a mask, ascending.
+#[inline]
+pub(super) fn lanes(mut mask: u32) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let lane = mask.trailing_zeros();
+        mask &= mask.wrapping_sub(1);
+        (lane < 32).then_some(lane)
+    })
+}
+
 /// The state of other blocks' clocks.
 type Foreign = BTreeMap<u32, Arc<Vec<u32>>>;
 

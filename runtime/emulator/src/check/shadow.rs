@@ -7,7 +7,7 @@
 //! Invariants: without a limit, an access gives a conflict if and only if some earlier access of a byte conflicts with it (agents' numbers
 //! that were reused too early aside); with one, only if.
 
-use super::order::{Epoch, Proxy, View};
+use super::order::{Epoch, Proxy, View, lanes};
 
 /// Kinds of accesses. Strong ones are those of PTX ISA §8.3 (volatile, relaxed, acquire, release, atomic), which do not race with each
 /// other; bulk reductions are, too.
@@ -92,8 +92,7 @@ struct Entry {
 
 impl Entry {
     fn epochs(self) -> impl Iterator<Item = Epoch> {
-        let lanes = (0..32).filter(move |lane| self.mask >> lane & 1 != 0);
-        lanes.map(move |lane| Epoch::lane_of(self.warp, lane))
+        lanes(self.mask).map(move |lane| Epoch::lane_of(self.warp, lane))
     }
 
     /// One of them that does not precede the view.
