@@ -275,7 +275,7 @@ fn decode_mov(d: &mut Decoder<'_>) -> Result<Op, Refused> {
             };
             let from = elements
                 .iter()
-                .map(|e| d.src(e, element))
+                .map(|e| d.src_part(e, element))
                 .collect::<Result<Vec<_>, _>>()?;
             Ok(Op::Pack {
                 to: d.dst(to)?,
@@ -414,6 +414,16 @@ impl Op {
                 step.set_any(*to, &value);
             }
             Op::Pack { to, from, bits } => {
+                // Of a vector of which some is undefined, the rest is as it is.
+                let mut defined = 0;
+                for from in from {
+                    defined |= step.defined(*from)?;
+                }
+                let undefined = step.lanes & !defined;
+                if undefined != 0 {
+                    let message = "registers are packed, and nothing wrote any of them";
+                    return Err(step.fault(FaultKind::UninitializedRegister, message, undefined));
+                }
                 let parts: Vec<_> = from.iter().map(|f| step.any(*f)).collect();
                 if let Dst::Quad(place) = to {
                     let per = parts.len() / 2;

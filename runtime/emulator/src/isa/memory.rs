@@ -1,11 +1,14 @@
 //! Loads and stores (PTX ISA §9.7.9.8 `ld`, §9.7.9.9 `ld.global.nc`, §9.7.9.11 `ldu`, §9.7.9.12 `st`), and hints that move nothing
 //! (§9.7.9.15 `prefetch`, §9.7.9.16 `applypriority`, §9.7.9.17 `discard`, §9.7.9.18 `createpolicy`).
 //!
+//! Compilers widen accesses beyond what they use: loads then say which bytes count (`used_bytes_mask`), and vectors that are stored may hold
+//! elements that nothing defined. Neither is at fault for that.
+//!
 //! Cache operators, eviction priorities and prefetch sizes change no value and are accepted where the syntax has them.
 
 use super::operands::{Addr, Decoder, Dst, Refused, Src, Type};
 use crate::{
-    fault::Fault,
+    fault::{Fault, FaultKind},
     machine::{LANES, Step, lanes_of},
     memory::Access,
     ptx::{Operand, Space},
@@ -21,6 +24,8 @@ pub(crate) enum Op {
         to: Vec<Dst>,
         from: Addr,
         access: Access,
+        /// Of the bytes of the access, those that the program uses (PTX ISA §11.8.4); others are neither read nor checked.
+        used: u32,
     },
     Store {
         space: Space,
@@ -119,7 +124,13 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
     if first == "st" {
         let from = elements
             .iter()
-            .map(|e| d.src(e, ty))
+            .map(|e| {
+                if elements.len() == 1 {
+                    d.src(e, ty)
+                } else {
+                    d.src_part(e, ty)
+                }
+            })
             .collect::<Result<_, _>>()?;
         return Ok(Op::Store {
             space,
@@ -139,6 +150,7 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
         to,
         from: addr,
         access,
+        used: d.instruction.used_bytes,
     })
 }
 
@@ -164,6 +176,7 @@ impl Op {
                 to,
                 from,
                 access,
+                used,
             } => {
                 let addresses = step.addresses(*from);
                 let size = ty.bits() as usize / 8;
@@ -173,7 +186,19 @@ impl Op {
                 let mut buffer = [0u8; 32];
                 for lane in lanes_of(step.lanes) {
                     let into = &mut buffer[..total];
-                    step.load(*space, addresses[lane], into, lane, *access)?;
+                    if *used == u32::MAX {
+                        step.load(*space, addresses[lane], into, lane, *access)?;
+                    } else {
+                        let (bytes, at) = (total as u64, addresses[lane]);
+                        let region = step.resolve(*space, at, bytes, bytes, lane)?;
+                        for (i, element) in into.chunks_exact_mut(size).enumerate() {
+                            let mask = used >> (i * size).min(31) & (((1u64 << size) - 1) as u32);
+                            if mask != 0 {
+                                let part = region.after((i * size) as u64);
+                                step.load_part(part, element, lane, *access)?;
+                            }
+                        }
+                    }
                     for (i, element) in into.chunks_exact(size).enumerate() {
                         values[i][lane] = extend(element, ty.is_signed());
                         if size == 16 {
@@ -201,13 +226,22 @@ impl Op {
                 let total = size * from.len();
                 let mut values = [[0u64; LANES]; 8];
                 let mut high = [[0u64; LANES]; 2];
+                let mut defined = [0u32; 8];
+                let (mut all, mut none) = (step.lanes, step.lanes);
                 for (i, from) in from.iter().enumerate() {
                     values[i] = step.any(*from);
+                    defined[i] = step.defined(*from)?;
+                    all &= defined[i];
+                    none &= !defined[i];
                     if let (Src::Quad(low), 16) = (from, size) {
                         high[i] = step.double(super::operands::Src64::Reg(
                             super::operands::Double(low.0 + 1),
                         ));
                     }
+                }
+                if none != 0 {
+                    let message = "registers are stored, and nothing wrote them";
+                    return Err(step.fault(FaultKind::UninitializedRegister, message, none));
                 }
                 let mut buffer = [0u8; 32];
                 for lane in lanes_of(step.lanes) {
@@ -219,7 +253,19 @@ impl Op {
                             element[8..].copy_from_slice(&high[i][lane].to_le_bytes());
                         }
                     }
-                    step.store(*space, addresses[lane], &buffer[..total], lane, *access)?;
+                    if all >> lane & 1 != 0 {
+                        step.store(*space, addresses[lane], &buffer[..total], lane, *access)?;
+                        continue;
+                    }
+                    // What nothing defined leaves memory as it is: as undefined as before.
+                    let (bytes, at) = (total as u64, addresses[lane]);
+                    let region = step.resolve(*space, at, bytes, bytes, lane)?;
+                    for (i, element) in buffer[..total].chunks_exact(size).enumerate() {
+                        if defined[i] >> lane & 1 != 0 {
+                            let part = region.after((i * size) as u64);
+                            step.store_part(part, element, lane, *access)?;
+                        }
+                    }
                 }
                 Ok(())
             }

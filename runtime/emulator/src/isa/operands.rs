@@ -429,6 +429,15 @@ impl<'a> Decoder<'a> {
         }
     }
 
+    /// A part of something larger that is moved or stored: it may be undefined, which the instruction asks for with
+    /// [`Step::defined`](crate::machine::Step::defined).
+    pub(crate) fn src_part(&mut self, operand: &Operand, ty: Type) -> Result<Src, Refused> {
+        let before = self.reads.len();
+        let source = self.src(operand, ty)?;
+        self.reads.truncate(before);
+        Ok(source)
+    }
+
     pub(crate) fn src_predicate(&mut self, operand: &Operand) -> Result<SrcP, Refused> {
         let (reg, negated) = match operand {
             Operand::Register(reg) => (reg, false),

@@ -49,6 +49,24 @@ impl<'a> Step<'a> {
         self.registers.any(source)
     }
 
+    /// The lanes of a source that hold a value, for instructions that may pass on undefined ones; a value that is still to come is no such
+    /// thing, but a fault.
+    pub(crate) fn defined(&self, source: Src) -> Result<u32, Fault> {
+        let words = self.registers.words.len();
+        let at = match source {
+            Src::Small(Src32::Reg(word)) => word.0 as usize,
+            Src::Large(Src64::Reg(double)) | Src::Quad(double) => words + double.0 as usize,
+            Src::Small(Src32::Imm(_)) | Src::Large(Src64::Imm(_)) => return Ok(u32::MAX),
+        };
+        let defined = self.registers.defined[at];
+        let missing = self.lanes & !defined;
+        if missing != 0 && self.registers.products.is_pending(at as u32) {
+            let message = "a register is touched before the asynchronous product that it belongs to was waited for (wgmma.wait_group)";
+            return Err(self.fault(FaultKind::Pending, message, missing));
+        }
+        Ok(defined)
+    }
+
     #[inline]
     pub(crate) fn predicate(&self, source: SrcP) -> u32 {
         self.registers.predicate(source)

@@ -69,6 +69,29 @@ pub(crate) enum Region {
     },
 }
 
+impl Region {
+    /// The place so many bytes further.
+    pub(crate) fn after(self, bytes: u64) -> Region {
+        let more = bytes as u32;
+        match self {
+            Region::Global { allocation, offset } => Region::Global {
+                allocation,
+                offset: offset + bytes,
+            },
+            Region::Shared { rank, offset } => Region::Shared {
+                rank,
+                offset: offset + more,
+            },
+            Region::Local { offset } => Region::Local {
+                offset: offset + more,
+            },
+            Region::Parameter { offset } => Region::Parameter {
+                offset: offset + more,
+            },
+        }
+    }
+}
+
 /// The cluster address of a shared address of block `rank`.
 pub(crate) fn cluster_address(rank: u32, address: u32) -> u32 {
     (rank + 1) << CLUSTER_SHIFT | address & ((1 << CLUSTER_SHIFT) - 1)
@@ -270,6 +293,47 @@ impl Step<'_> {
         })
     }
 
+    /// As [`Step::load`], of a place that was resolved.
+    pub(crate) fn load_part(
+        &mut self,
+        region: Region,
+        into: &mut [u8],
+        lane: usize,
+        access: Access,
+    ) -> Result<(), Fault> {
+        let kind = match access {
+            Access {
+                non_coherent: true, ..
+            } => check::Access::ReadOnly,
+            Access {
+                order: Order::Weak, ..
+            } => check::Access::Read,
+            _ => check::Access::StrongRead,
+        };
+        if access.order == Order::Weak {
+            return self.load_region(region, into, lane, kind);
+        }
+        self.in_order(region, lane, access.order, false, |step| {
+            step.load_region(region, into, lane, kind)
+        })
+    }
+
+    /// As [`Step::store`], of a place that was resolved.
+    pub(crate) fn store_part(
+        &mut self,
+        region: Region,
+        from: &[u8],
+        lane: usize,
+        access: Access,
+    ) -> Result<(), Fault> {
+        if access.order == Order::Weak {
+            return self.store_region(region, from, lane, check::Access::Write);
+        }
+        self.in_order(region, lane, access.order, true, |step| {
+            step.store_region(region, from, lane, check::Access::StrongWrite)
+        })
+    }
+
     /// Reads bytes for a lane.
     #[inline]
     pub(crate) fn load(
@@ -282,23 +346,7 @@ impl Step<'_> {
     ) -> Result<(), Fault> {
         let bytes = into.len() as u64;
         let region = self.resolve(space, address, bytes, bytes.next_power_of_two(), lane)?;
-        let kind = match access {
-            Access {
-                non_coherent: true, ..
-            } => check::Access::ReadOnly,
-            Access {
-                order: Order::Weak, ..
-            } => {
-                return self.load_region(region, into, lane, check::Access::Read);
-            }
-            _ => check::Access::StrongRead,
-        };
-        if access.order == Order::Weak {
-            return self.load_region(region, into, lane, kind);
-        }
-        self.in_order(region, lane, access.order, false, |step| {
-            step.load_region(region, into, lane, kind)
-        })
+        self.load_part(region, into, lane, access)
     }
 
     /// Reads bytes of a region for a lane.
@@ -353,12 +401,7 @@ impl Step<'_> {
     ) -> Result<(), Fault> {
         let bytes = from.len() as u64;
         let region = self.resolve(space, address, bytes, bytes.next_power_of_two(), lane)?;
-        if access.order == Order::Weak {
-            return self.store_region(region, from, lane, check::Access::Write);
-        }
-        self.in_order(region, lane, access.order, true, |step| {
-            step.store_region(region, from, lane, check::Access::StrongWrite)
-        })
+        self.store_part(region, from, lane, access)
     }
 
     /// Writes bytes of a region for a lane.

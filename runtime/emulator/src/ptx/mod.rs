@@ -152,6 +152,8 @@ pub struct Instruction {
     /// Of the text, from 1.
     pub line: u32,
     pub location: Option<Location>,
+    /// `.pragma "used_bytes_mask 0xf0f"` before a load: bit i is set if byte i is used; all bits are set without one.
+    pub used_bytes: u32,
 }
 
 /// An operand as written (PTX ISA §6).

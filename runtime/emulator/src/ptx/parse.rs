@@ -423,6 +423,33 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// A pragma of a body (PTX ISA §11.8.4); gives the mask of `used_bytes_mask`, and passes over others.
+    fn pragma(&mut self) -> Result<Option<u32>> {
+        let line = self.line();
+        let mut mask = None;
+        loop {
+            match self.next() {
+                Token::Mark(b';') => return Ok(mask),
+                Token::Text(text) => {
+                    let Some(word) = text.trim().strip_prefix("used_bytes_mask") else {
+                        continue;
+                    };
+                    let word = word.trim();
+                    let parsed = match word.strip_prefix("0x") {
+                        Some(hex) => u32::from_str_radix(hex, 16),
+                        None => word.parse(),
+                    };
+                    match parsed {
+                        Ok(bits) => mask = Some(bits),
+                        Err(_) => return error_at(line, format!("`{word}` is no mask of bytes")),
+                    }
+                }
+                Token::End => return error_at(line, "a directive without a semicolon"),
+                _ => {}
+            }
+        }
+    }
+
     /// Directives between parameters and the body (PTX ISA §11.3, §11.4).
     fn head(&mut self, function: &mut Function) -> Result<()> {
         while let Token::Dot(word) = self.peek() {

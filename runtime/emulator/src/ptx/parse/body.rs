@@ -62,6 +62,8 @@ pub(super) struct Body<'a> {
     /// Names of the function's variables.
     taken: HashSet<Arc<str>>,
     location: Option<Location>,
+    /// Of the next instruction.
+    used_bytes: u32,
 }
 
 impl<'a> Body<'a> {
@@ -72,6 +74,7 @@ impl<'a> Body<'a> {
             to_patch: Vec::new(),
             taken: HashSet::new(),
             location: None,
+            used_bytes: u32::MAX,
         }
     }
 
@@ -261,7 +264,13 @@ impl<'a> Parser<'a> {
             }
             "file" => self.file(),
             "section" => self.section(),
-            "pragma" | "callprototype" | "calltargets" | "alias" => self.skip_statement(),
+            "pragma" => {
+                if let Some(mask) = self.pragma()? {
+                    body.used_bytes = mask;
+                }
+                Ok(())
+            }
+            "callprototype" | "calltargets" | "alias" => self.skip_statement(),
             "extern" | "visible" | "weak" => {
                 self.next();
                 match self.peek() {
@@ -372,6 +381,7 @@ impl<'a> Parser<'a> {
             operands,
             line,
             location: body.location,
+            used_bytes: std::mem::replace(&mut body.used_bytes, u32::MAX),
         });
         Ok(())
     }
