@@ -4,6 +4,7 @@
 //! it refuse the instruction; [`decode`] says so with the line. Block-scaled `mma` and `tcgen05` (PTX ISA §9.7.16) are refused so, until the
 //! backend emits them; their place is beside `matrix`.
 
+pub(crate) mod atomic;
 pub(crate) mod barrier;
 pub(crate) mod control;
 pub(crate) mod convert;
@@ -26,6 +27,7 @@ use operands::{Decoder, Refused};
 /// A decoded instruction's own part.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
+    Atomic(atomic::Op),
     Barrier(barrier::Op),
     Control(control::Op),
     Convert(convert::Op),
@@ -67,6 +69,7 @@ pub(crate) fn decode(d: &mut Decoder<'_>) -> Result<(Op, Together), Refused> {
             let (op, together) = barrier::decode(d)?;
             (Op::Barrier(op), together)
         }
+        "atom" | "red" => alone(Op::Atomic(atomic::decode(d)?)),
         "shfl" | "vote" | "match" | "redux" | "elect" | "activemask" => {
             let (op, together) = warp::decode(d)?;
             (Op::Warp(op), together)
@@ -106,6 +109,7 @@ impl Op {
             Op::Memory(op) => op.execute(step).map(|()| Flow::Next),
             Op::Select(op) => op.execute(step).map(|()| Flow::Next),
             Op::Control(op) => op.execute(step),
+            Op::Atomic(op) => op.execute(step).map(|()| Flow::Next),
             Op::Warp(op) => op.execute(step).map(|()| Flow::Next),
             Op::Barrier(op) => op.execute(step),
         }
