@@ -423,7 +423,6 @@ impl Cluster {
                 }
             }
         }
-        let _ = grid;
-        Ok(())
+        self.left_behind(grid)
     }
 }

@@ -4,14 +4,17 @@
 //! it refuse the instruction; [`decode`] says so with the line. Block-scaled `mma` and `tcgen05` (PTX ISA §9.7.16) are refused so, until the
 //! backend emits them; their place is beside `matrix`.
 
+pub(crate) mod async_copy;
 pub(crate) mod atomic;
 pub(crate) mod barrier;
+pub(crate) mod bulk;
 pub(crate) mod control;
 pub(crate) mod convert;
 pub(crate) mod data;
 pub(crate) mod float;
 pub(crate) mod integer;
 pub(crate) mod matrix;
+pub(crate) mod mbarrier;
 pub(crate) mod memory;
 pub(crate) mod operands;
 pub(crate) mod program;
@@ -28,6 +31,9 @@ use operands::{Decoder, Refused};
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Atomic(atomic::Op),
+    AsyncCopy(async_copy::Op),
+    Bulk(bulk::Op),
+    Mbarrier(mbarrier::Op),
     Barrier(barrier::Op),
     Control(control::Op),
     Convert(convert::Op),
@@ -65,6 +71,9 @@ pub(crate) fn decode(d: &mut Decoder<'_>) -> Result<(Op, Together), Refused> {
         "mov" | "cvta" | "isspacep" | "mapa" | "getctarank" => alone(Op::Data(data::decode(d)?)),
         "ld" | "ldu" | "st" | "prefetch" | "prefetchu" | "discard" | "applypriority"
         | "createpolicy" => alone(Op::Memory(memory::decode(d)?)),
+        "cp" if d.has("bulk") => alone(Op::Bulk(bulk::decode(d)?)),
+        "cp" => alone(Op::AsyncCopy(async_copy::decode(d)?)),
+        "mbarrier" => alone(Op::Mbarrier(mbarrier::decode(d)?)),
         "bar" | "barrier" | "fence" | "membar" => {
             let (op, together) = barrier::decode(d)?;
             (Op::Barrier(op), together)
@@ -112,6 +121,9 @@ impl Op {
             Op::Atomic(op) => op.execute(step).map(|()| Flow::Next),
             Op::Warp(op) => op.execute(step).map(|()| Flow::Next),
             Op::Barrier(op) => op.execute(step),
+            Op::AsyncCopy(op) => op.execute(step),
+            Op::Bulk(op) => op.execute(step),
+            Op::Mbarrier(op) => op.execute(step),
         }
     }
 }

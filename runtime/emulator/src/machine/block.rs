@@ -1,7 +1,7 @@
 //! What runs: clusters, their blocks, their warps, and groups of threads in them.
 
 use crate::check::{Clocks, SharedShadow, SyncTable, Token};
-use crate::isa::matrix::group::Issues;
+use crate::isa::{async_copy, bulk, matrix::group::Issues, mbarrier};
 
 use super::{Grid, LANES, Registers};
 
@@ -46,6 +46,9 @@ pub(crate) struct Warp {
     /// Lanes that arrived at the cluster's barrier and have not waited since, and the phase that each arrived in.
     pub cluster_pending: u32,
     pub cluster_phase: [u64; LANES],
+    /// Of each lane, made when used.
+    pub bulk_groups: Vec<bulk::Groups>,
+    pub copy_groups: Vec<async_copy::Groups>,
 }
 
 /// A named barrier of a block (PTX ISA §9.7.13.1).
@@ -77,6 +80,7 @@ pub(crate) struct Block {
     pub barriers: Vec<NamedBarrier>,
     /// What the warps of each warp group issued.
     pub products: Vec<Issues>,
+    pub mbarriers: mbarrier::Table,
 }
 
 /// Blocks that run together; a single one without clusters.
@@ -121,6 +125,8 @@ impl Warp {
             instructions: 0,
             cluster_pending: 0,
             cluster_phase: [0; LANES],
+            bulk_groups: Vec::new(),
+            copy_groups: Vec::new(),
         }
     }
 }
@@ -145,6 +151,7 @@ impl Cluster {
                     .collect(),
                 barriers: vec![NamedBarrier::default(); 16],
                 products: Vec::new(),
+                mbarriers: mbarrier::Table::default(),
             }
         };
         let blocks: Vec<Block> = (0..size).map(block).collect();

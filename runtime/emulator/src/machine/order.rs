@@ -1,6 +1,6 @@
 //! What synchronisation orders: where accesses of threads meet the clocks of `check`.
 
-use super::{Block, Cluster, LANES, Step, lanes_of};
+use super::{Block, Cluster, LANES, SHARED_BASE, Step, lanes_of};
 use crate::{check::Token, fault::Thread};
 
 impl Step<'_> {
@@ -71,7 +71,11 @@ impl Cluster {
     }
 
     pub(crate) fn describe_mbarrier(&self, rank: u32, address: u32) -> String {
-        format!("waits for a phase of the mbarrier at {address:#x} of block {rank} of the cluster")
+        let table = &self.blocks[rank as usize].mbarriers;
+        match table.describe(address - SHARED_BASE) {
+            Some(what) => format!("waits for {what}"),
+            None => format!("waits for an mbarrier at {address:#x} that is no more"),
+        }
     }
 }
 

@@ -226,7 +226,9 @@ impl Step<'_> {
         let nearest_before = after.checked_sub(1).map(|i| &all[i]);
         let why = match (nearest_before, all.get(after)) {
             (Some(a), next)
-                if next.is_none_or(|n| address - a.base - a.size <= n.base - address) =>
+                if next.is_none_or(|n| {
+                    (address - a.base).saturating_sub(a.size) <= n.base - address
+                }) =>
             {
                 let past = (address - a.base).saturating_sub(a.size);
                 match past {
@@ -364,6 +366,7 @@ impl Step<'_> {
                 self.grid.allocations[allocation].load(offset, into);
             }
             Region::Shared { rank, offset } => {
+                self.outside_mbarriers(rank, offset, into.len() as u32, lane)?;
                 self.check_shared(rank, offset, into.len(), lane, access, None)?;
                 let shared = &self.cluster.blocks[rank as usize].shared;
                 into.copy_from_slice(&shared[offset as usize..][..into.len()]);
@@ -420,6 +423,7 @@ impl Step<'_> {
                 self.grid.allocations[allocation].store(offset, from);
             }
             Region::Shared { rank, offset } => {
+                self.outside_mbarriers(rank, offset, from.len() as u32, lane)?;
                 self.check_shared(rank, offset, from.len(), lane, access, None)?;
                 let shared = &mut self.cluster.blocks[rank as usize].shared;
                 shared[offset as usize..][..from.len()].copy_from_slice(from);

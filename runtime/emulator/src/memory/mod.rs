@@ -1,6 +1,7 @@
 //! The state spaces (PTX ISA §5.1): global memory, and accesses of threads to all of them.
 
 mod access;
+mod agent;
 mod global;
 
 pub(crate) use access::{
