@@ -376,6 +376,10 @@ impl Cluster {
 
     fn complete_cluster_barrier(&mut self) {
         let warps = self.blocks.iter().flat_map(|b| &b.warps);
+        let live: u32 = warps.clone().map(|w| w.live.count_ones()).sum();
+        if self.arrived < live {
+            return;
+        }
         // Threads that have exited count as arrived.
         let complete = warps.into_iter().all(|w| {
             let waits =

@@ -743,6 +743,25 @@ impl Op {
                     (Basic::MulWide, 32, true) => std::array::from_fn(|l| {
                         (i64::from(x[l] as i32) * i64::from(y[l] as i32)) as u64
                     }),
+                    (Basic::And, ..) => std::array::from_fn(|l| x[l] & y[l]),
+                    (Basic::Or, ..) => std::array::from_fn(|l| x[l] | y[l]),
+                    (Basic::Xor, ..) => std::array::from_fn(|l| x[l] ^ y[l]),
+                    (Basic::Shl, 64, _) => std::array::from_fn(|l| {
+                        let count = y[l] as u32;
+                        if count > 63 { 0 } else { x[l] << count }
+                    }),
+                    (Basic::Shr, 64, true) => {
+                        std::array::from_fn(|l| (x[l] as i64 >> (y[l] as u32).min(63)) as u64)
+                    }
+                    (Basic::Shr, 64, false) => std::array::from_fn(|l| {
+                        let count = y[l] as u32;
+                        if count > 63 { 0 } else { x[l] >> count }
+                    }),
+                    (Basic::MulHigh, 64, false) => std::array::from_fn(|l| {
+                        ((u128::from(x[l]) * u128::from(y[l])) >> 64) as u64
+                    }),
+                    (Basic::Min, 64, false) => std::array::from_fn(|l| x[l].min(y[l])),
+                    (Basic::Max, 64, false) => std::array::from_fn(|l| x[l].max(y[l])),
                     (Basic::Min, 64, true) => {
                         std::array::from_fn(|l| (x[l] as i64).min(y[l] as i64) as u64)
                     }

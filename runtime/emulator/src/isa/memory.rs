@@ -1,8 +1,8 @@
 //! Loads and stores (PTX ISA §9.7.9.8 `ld`, §9.7.9.9 `ld.global.nc`, §9.7.9.11 `ldu`, §9.7.9.12 `st`), and hints that move nothing
 //! (§9.7.9.15 `prefetch`, §9.7.9.16 `applypriority`, §9.7.9.17 `discard`, §9.7.9.18 `createpolicy`).
 //!
-//! Compilers widen accesses beyond what they use: loads then say which bytes count (`used_bytes_mask`), and vectors that are stored may hold
-//! elements that nothing defined. Neither is at fault for that.
+//! Compilers widen accesses beyond what they use. Vectors that are stored may hold elements that nothing defined, and of vectors that are
+//! loaded only some may have been written (or be used, by `used_bytes_mask`): such elements are undefined, which is no fault until they are used.
 //!
 //! Cache operators, eviction priorities and prefetch sizes change no value and are accepted where the syntax has them.
 
@@ -167,6 +167,55 @@ fn extend(bytes: &[u8], signed: bool) -> u64 {
 }
 
 impl Op {
+    /// Loads a vector by its elements, for one that was widened: elements that are not used, or that nothing wrote, are left undefined, as
+    /// long as there is one that is.
+    fn load_elements(
+        &self,
+        step: &mut Step<'_>,
+        address: u64,
+        into: &mut [u8],
+        lane: usize,
+        undefined: &mut [u32; 8],
+    ) -> Result<(), Fault> {
+        let Op::Load {
+            space,
+            ty,
+            access,
+            used,
+            ..
+        } = self
+        else {
+            return Ok(());
+        };
+        let size = ty.bits() as usize / 8;
+        let bytes = into.len() as u64;
+        let region = step.resolve(*space, address, bytes, bytes, lane)?;
+        let (mut any, mut unwritten) = (false, None);
+        for (i, element) in into.chunks_exact_mut(size).enumerate() {
+            let mask = u64::from(*used) >> (i * size) & ((1 << size) - 1);
+            let loaded = match mask {
+                0 => Ok(false),
+                _ => {
+                    let part = region.after((i * size) as u64);
+                    step.load_part(part, element, lane, *access).map(|()| true)
+                }
+            };
+            match loaded {
+                Ok(true) => any = true,
+                Ok(false) => undefined[i] |= 1 << lane,
+                Err(fault) if fault.kind == FaultKind::UninitializedMemory => {
+                    undefined[i] |= 1 << lane;
+                    unwritten = Some(fault);
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        match unwritten {
+            Some(fault) if !any => Err(fault),
+            _ => Ok(()),
+        }
+    }
+
     #[inline]
     pub(super) fn execute(&self, step: &mut Step<'_>) -> Result<(), Fault> {
         match self {
@@ -183,21 +232,22 @@ impl Op {
                 let total = size * to.len();
                 let mut values = [[0u64; LANES]; 8];
                 let mut high = [[0u64; LANES]; 2];
+                let mut undefined = [0u32; 8];
                 let mut buffer = [0u8; 32];
                 for lane in lanes_of(step.lanes) {
                     let into = &mut buffer[..total];
-                    if *used == u32::MAX {
-                        step.load(*space, addresses[lane], into, lane, *access)?;
-                    } else {
-                        let (bytes, at) = (total as u64, addresses[lane]);
-                        let region = step.resolve(*space, at, bytes, bytes, lane)?;
-                        for (i, element) in into.chunks_exact_mut(size).enumerate() {
-                            let mask = used >> (i * size).min(31) & (((1u64 << size) - 1) as u32);
-                            if mask != 0 {
-                                let part = region.after((i * size) as u64);
-                                step.load_part(part, element, lane, *access)?;
-                            }
+                    let done = match used {
+                        &u32::MAX => step.load(*space, addresses[lane], into, lane, *access),
+                        _ => self.load_elements(step, addresses[lane], into, lane, &mut undefined),
+                    };
+                    match done {
+                        Ok(()) => {}
+                        Err(fault)
+                            if to.len() > 1 && fault.kind == FaultKind::UninitializedMemory =>
+                        {
+                            self.load_elements(step, addresses[lane], into, lane, &mut undefined)?;
                         }
+                        Err(fault) => return Err(fault),
                     }
                     for (i, element) in into.chunks_exact(size).enumerate() {
                         values[i][lane] = extend(element, ty.is_signed());
@@ -210,6 +260,9 @@ impl Op {
                     step.set_any(*to, &values[i]);
                     if let (Dst::Quad(low), 16) = (to, size) {
                         step.set_double(super::operands::Double(low.0 + 1), &high[i]);
+                    }
+                    if undefined[i] != 0 {
+                        step.undefine(*to, undefined[i]);
                     }
                 }
                 Ok(())

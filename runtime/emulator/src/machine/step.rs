@@ -67,6 +67,20 @@ impl<'a> Step<'a> {
         Ok(defined)
     }
 
+    /// Lanes of a register hold nothing.
+    pub(crate) fn undefine(&mut self, to: Dst, lanes: u32) {
+        let words = self.registers.words.len();
+        let (at, count) = match to {
+            Dst::Word(word) => (word.0 as usize, 1),
+            Dst::Double(double) => (words + double.0 as usize, 1),
+            Dst::Quad(double) => (words + double.0 as usize, 2),
+            Dst::Sink => return,
+        };
+        for defined in &mut self.registers.defined[at..at + count] {
+            *defined &= !lanes;
+        }
+    }
+
     #[inline]
     pub(crate) fn predicate(&self, source: SrcP) -> u32 {
         self.registers.predicate(source)
