@@ -72,6 +72,7 @@ pub(crate) enum Value {
 
 impl Format {
     /// Bits, the sign included.
+    #[cfg(test)]
     pub fn bits(&self) -> u32 {
         1 + self.exponent + self.mantissa
     }
