@@ -889,6 +889,68 @@ WAIT:
 }
 
 #[test]
+fn stores_to_another_block_complete_bytes() {
+    // Each thread of block 0 stores 16 bytes to block 1 and adds its number to a sum there.
+    let body = "
+  mov.u32 %r8, %cluster_ctarank;
+  mov.u32 %r9, 1;
+  mapa.shared::cluster.u32 %r10, %r1, %r9;
+  setp.ne.u32 %p1, %r0, 0;
+  @%p1 bra MADE;
+  mov.u32 %r4, 1000;
+  st.shared.u32 [%r1+4096], %r4;
+  mbarrier.init.shared::cta.b64 [%r1+8192], 1;
+  fence.mbarrier_init.release.cluster;
+  mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+8192], 640;
+MADE:
+  barrier.cluster.arrive;
+  barrier.cluster.wait;
+  shl.b32 %r2, %r0, 4;
+  setp.ne.u32 %p3, %r8, 0;
+  @%p3 bra RECEIVE;
+  add.u32 %r11, %r10, %r2;
+  mul.lo.u32 %r4, %r0, 3;
+  mov.b32 %f1, %r0;
+  st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r11], {%r0, %r4, %r8, %r9}, [%r10+8192];
+  red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r10+4096], %r0, [%r10+8192];
+  bra END;
+RECEIVE:
+  mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r1+8192], 0;
+  @!%p2 bra RECEIVE;
+  add.u32 %r3, %r1, %r2;
+  ld.shared.v4.b32 {%r4, %r5, %r6, %r7}, [%r3];
+  ld.shared.b32 %r7, [%r1+4096];
+  mul.wide.u32 %rd4, %r2, 1;
+  add.u64 %rd4, %rd1, %rd4;
+  st.global.v4.b32 [%rd4], {%r4, %r5, %r6, %r7};
+END:
+  barrier.cluster.arrive;
+  barrier.cluster.wait;
+  @%p1 bra LAST;
+  mbarrier.inval.shared::cta.b64 [%r1+8192];
+LAST:
+";
+    let kernel = Kernel::new(body, 32).cluster(2);
+    let out = kernel.words(&[0; 128]);
+    kernel.run([0, out, 0], None);
+    let expected: Vec<u32> = (0..32)
+        .flat_map(|i| [i, 3 * i, 0, 1000 + 31 * 16])
+        .collect();
+    assert_eq!(kernel.read(out, 128), expected);
+
+    // A wait that acquires nothing orders nothing.
+    let relaxed = body.replace("try_wait.parity.acquire", "try_wait.parity.relaxed");
+    let kernel = Kernel::new(&relaxed, 32).cluster(2);
+    let out = kernel.words(&[0; 128]);
+    let (kind, text) = kernel.fault([0, out, 0], None);
+    assert_eq!(kind, FaultKind::Race, "{text}");
+    assert!(
+        text.contains("st.async") || text.contains("red.async"),
+        "{text}"
+    );
+}
+
+#[test]
 fn what_is_not_known_or_too_new_is_refused_by_name() {
     let cases = [
         (

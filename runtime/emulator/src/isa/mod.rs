@@ -5,6 +5,7 @@
 //! backend emits them; their place is beside `matrix`.
 
 pub(crate) mod async_copy;
+pub(crate) mod async_store;
 pub(crate) mod atomic;
 pub(crate) mod barrier;
 pub(crate) mod bulk;
@@ -32,6 +33,7 @@ use operands::{Decoder, Refused};
 pub(crate) enum Op {
     Atomic(atomic::Op),
     AsyncCopy(async_copy::Op),
+    AsyncStore(async_store::Op),
     Bulk(bulk::Op),
     Mbarrier(mbarrier::Op),
     Barrier(barrier::Op),
@@ -69,6 +71,7 @@ pub(crate) fn decode(d: &mut Decoder<'_>) -> Result<(Op, Together), Refused> {
             alone(Op::Control(control::decode(d)?))
         }
         "mov" | "cvta" | "isspacep" | "mapa" | "getctarank" => alone(Op::Data(data::decode(d)?)),
+        "st" | "red" if d.has("async") => alone(Op::AsyncStore(async_store::decode(d)?)),
         "ld" | "ldu" | "st" | "prefetch" | "prefetchu" | "discard" | "applypriority"
         | "createpolicy" => alone(Op::Memory(memory::decode(d)?)),
         "cp" if d.has("bulk") => alone(Op::Bulk(bulk::decode(d)?)),
@@ -122,6 +125,7 @@ impl Op {
             Op::Warp(op) => op.execute(step).map(|()| Flow::Next),
             Op::Barrier(op) => op.execute(step),
             Op::AsyncCopy(op) => op.execute(step),
+            Op::AsyncStore(op) => op.execute(step).map(|()| Flow::Next),
             Op::Bulk(op) => op.execute(step),
             Op::Mbarrier(op) => op.execute(step),
         }

@@ -9,6 +9,7 @@ use crate::{
     tensor_map::RANK_LIMIT,
 };
 
+pub(crate) use reduce::combine;
 pub(crate) use transfer::Groups;
 
 /// Bytes of global memory that an instruction names.
@@ -73,18 +74,20 @@ pub(crate) enum Op {
     Wait { groups: u32, read: bool },
 }
 
-fn reduction(part: &str) -> Option<Reduction> {
-    Some(match part {
-        "add" => Reduction::Add,
-        "min" => Reduction::Min,
-        "max" => Reduction::Max,
-        "inc" => Reduction::Inc,
-        "dec" => Reduction::Dec,
-        "and" => Reduction::And,
-        "or" => Reduction::Or,
-        "xor" => Reduction::Xor,
-        _ => return None,
-    })
+impl Reduction {
+    pub(crate) fn named(part: &str) -> Option<Reduction> {
+        Some(match part {
+            "add" => Reduction::Add,
+            "min" => Reduction::Min,
+            "max" => Reduction::Max,
+            "inc" => Reduction::Inc,
+            "dec" => Reduction::Dec,
+            "and" => Reduction::And,
+            "or" => Reduction::Or,
+            "xor" => Reduction::Xor,
+            _ => return None,
+        })
+    }
 }
 
 /// The types that a reduction of linear memory takes (the tables of §9.7.9.25.4.2), by whether its destination is shared memory.
@@ -244,7 +247,8 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
     let reduction = match (reduce, rest) {
         (false, []) => None,
         (true, [op, ty @ ..]) => {
-            let op = reduction(op).ok_or_else(|| Refused(format!("`.{op}` is no reduction")))?;
+            let op =
+                Reduction::named(op).ok_or_else(|| Refused(format!("`.{op}` is no reduction")))?;
             let ty = match ty {
                 [] if tensor => None,
                 [name] if !tensor => Some(

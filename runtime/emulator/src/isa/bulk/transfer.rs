@@ -185,7 +185,7 @@ fn reduces(op: Reduction, ty: Type) -> bool {
 }
 
 impl Step<'_> {
-    fn shared_spot(
+    pub(crate) fn shared_spot(
         &self,
         space: Space,
         address: u64,
@@ -339,17 +339,7 @@ fn to_shared(
         Ok(())
     });
     done.map_err(|p| step.problem(p, lane))?;
-    let token = agent.map(|agent| step.agent_done(agent));
-    for &rank in &ranks {
-        step.check_mbarrier((rank, its_offset), lane)?;
-        step.with_mbarrier((rank, its_offset), lane, |m| {
-            if let Some(token) = &token {
-                m.gather(token);
-            }
-            m.complete(from.bytes())
-        })?;
-    }
-    Ok(())
+    step.complete_bytes(agent, &ranks, its_offset, from.bytes(), lane)
 }
 
 /// Shared to global memory.
@@ -450,17 +440,32 @@ fn to_cluster(
             Some((op, ty)) => step.agent_reduce(agent, region, &buffer, op, ty, lane)?,
         }
     }
-    let token = agent.map(|agent| step.agent_done(agent));
-    step.check_mbarrier(spot, lane)?;
-    step.with_mbarrier(spot, lane, |m| {
-        if let Some(token) = &token {
-            m.gather(token);
-        }
-        m.complete(bytes)
-    })
+    step.complete_bytes(agent, &[rank], spot.1, bytes, lane)
 }
 
 impl Step<'_> {
+    /// An operation is over: completes its bytes on the mbarrier at that offset of each block.
+    pub(crate) fn complete_bytes(
+        &mut self,
+        agent: Option<Agent>,
+        ranks: &[u32],
+        offset: u32,
+        bytes: u32,
+        lane: usize,
+    ) -> Result<(), Fault> {
+        let token = agent.map(|agent| self.agent_done(agent));
+        for &rank in ranks {
+            self.check_mbarrier((rank, offset), lane)?;
+            self.with_mbarrier((rank, offset), lane, |m| {
+                if let Some(token) = &token {
+                    m.gather(token);
+                }
+                m.complete(bytes)
+            })?;
+        }
+        Ok(())
+    }
+
     /// Combines elements with what memory holds, each at once.
     fn agent_reduce(
         &mut self,
