@@ -112,7 +112,14 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
     if d.has("async") {
         return Err("asynchronous reductions are not known".into());
     }
-    let ty = d.last_type()?;
+    // The type may stand before the operation: `atom.global.v4.f32.add`.
+    let types: Vec<Type> = d.parts()[1..]
+        .iter()
+        .filter_map(|p| Type::named(p))
+        .collect();
+    let [ty] = types[..] else {
+        return Err("it names one type".into());
+    };
     if ty == Type::B128 {
         return Err("128-bit forms are not known".into());
     }

@@ -20,6 +20,7 @@ pub(crate) mod memory;
 pub(crate) mod operands;
 pub(crate) mod program;
 pub(crate) mod select;
+pub(crate) mod system;
 pub(crate) mod warp;
 
 use crate::{
@@ -45,6 +46,7 @@ pub(crate) enum Op {
     Matrix(matrix::Op),
     Memory(memory::Op),
     Select(select::Op),
+    System(system::Op),
     Warp(warp::Op),
 }
 
@@ -80,6 +82,10 @@ pub(crate) fn decode(d: &mut Decoder<'_>) -> Result<(Op, Together), Refused> {
         "bar" | "barrier" | "fence" | "membar" => {
             let (op, together) = barrier::decode(d)?;
             (Op::Barrier(op), together)
+        }
+        "setmaxnreg" | "griddepcontrol" | "nanosleep" | "pmevent" => {
+            let (op, together) = system::decode(d)?;
+            (Op::System(op), together)
         }
         "atom" | "red" => alone(Op::Atomic(atomic::decode(d)?)),
         "shfl" | "vote" | "match" | "redux" | "elect" | "activemask" => {
@@ -121,6 +127,7 @@ impl Op {
             Op::Memory(op) => op.execute(step).map(|()| Flow::Next),
             Op::Select(op) => op.execute(step).map(|()| Flow::Next),
             Op::Control(op) => op.execute(step),
+            Op::System(op) => op.execute(step),
             Op::Atomic(op) => op.execute(step).map(|()| Flow::Next),
             Op::Warp(op) => op.execute(step).map(|()| Flow::Next),
             Op::Barrier(op) => op.execute(step),

@@ -48,6 +48,8 @@ pub(crate) struct Program {
     pub required_block: Option<[u32; 3]>,
     pub largest_block: Option<[u32; 3]>,
     pub required_cluster: Option<[u32; 3]>,
+    /// `.maxnreg`.
+    pub largest_registers: Option<u32>,
     pub files: Arc<BTreeMap<u32, Arc<str>>>,
     /// `.shared` variables for messages: first byte, bytes, name.
     pub shared_names: Vec<(u32, u32, Arc<str>)>,
@@ -211,6 +213,7 @@ impl Program {
             required_block: function.required_block,
             largest_block: function.largest_block,
             required_cluster: function.required_cluster,
+            largest_registers: function.largest_registers,
             files: Arc::new(module.files.iter().cloned().collect()),
             shared_names,
         })

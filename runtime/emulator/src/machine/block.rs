@@ -43,6 +43,8 @@ pub(crate) struct Warp {
     pub local: Vec<u8>,
     pub local_written: Vec<u8>,
     pub instructions: u64,
+    /// Registers of a thread, since the warp's first `setmaxnreg`.
+    pub register_limit: Option<u32>,
     /// Lanes that arrived at the cluster's barrier and have not waited since, and the phase that each arrived in.
     pub cluster_pending: u32,
     pub cluster_phase: [u64; LANES],
@@ -123,6 +125,7 @@ impl Warp {
             local: Vec::new(),
             local_written: Vec::new(),
             instructions: 0,
+            register_limit: None,
             cluster_pending: 0,
             cluster_phase: [0; LANES],
             bulk_groups: Vec::new(),

@@ -84,6 +84,11 @@ pub(crate) enum Flow {
     Next,
     /// Its lanes go on at another instruction.
     Jump(u32),
+    /// Those of its lanes go on at another instruction, and the others run this one again: a branch to many places.
+    JumpSome {
+        to: u32,
+        lanes: u32,
+    },
     /// Its lanes end.
     Exit,
     /// Its lanes stay until something sets [`Wait::Done`]; then the instruction runs again with `Step::resumed`.

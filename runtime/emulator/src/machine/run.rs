@@ -361,6 +361,14 @@ impl Turn<'_> {
                         continue;
                     }
                 }
+                Flow::JumpSome { to, lanes } => {
+                    self.ran.progress = true;
+                    self.split_off(at, lanes, to);
+                    let pushed = self.splits.len() - 1;
+                    self.join(pushed);
+                    current = None;
+                    continue;
+                }
                 Flow::Exit => {
                     split.pc += 1;
                     self.end(at, lanes);
