@@ -393,6 +393,10 @@ fn a_group_is_four_warps_that_do_the_same() {
         group_start() + "setp.ge.u32 %p1, %r1, 96;\n@%p1 add.s64 %rd6, %rd6, -8;\n" + &multiply;
     let other = fault(&body, 128, &group_input());
     assert_eq!(other.kind, FaultKind::Participation, "{other}");
+    // The last warp goes away.
+    let body = group_start() + "setp.ge.u32 %p1, %r1, 96;\n@%p1 exit;\n" + &multiply;
+    let gone = fault(&body, 128, &group_input());
+    assert_eq!(gone.kind, FaultKind::Participation, "{gone}");
     // Threads of a warp have different descriptors.
     let body =
         group_start() + "setp.eq.u32 %p1, %r1, 7;\n@%p1 add.s64 %rd6, %rd6, -8;\n" + &multiply;

@@ -3,6 +3,7 @@
 
 use super::{
     Together,
+    matrix::group::Issues,
     operands::{Decoder, Predicate, Refused, Src32, SrcP, Type, Word},
 };
 use crate::{
@@ -425,6 +426,15 @@ impl Cluster {
                         notes: Vec::new(),
                     });
                 }
+            }
+            if let Some(at) = block.products.iter().find_map(Issues::unfinished) {
+                return Err(Fault {
+                    kind: FaultKind::Participation,
+                    message: "warps of a warp group exited, and never issued a product that others of the group did".into(),
+                    threads: Vec::new(),
+                    place: grid.program.place(at),
+                    notes: Vec::new(),
+                });
             }
         }
         self.left_behind(grid)

@@ -280,6 +280,11 @@ impl Issues {
         }
         Ok(())
     }
+
+    /// The first product that not all four warps issued.
+    pub(crate) fn unfinished(&self) -> Option<u32> {
+        self.queue.front().map(|issue| issue.at)
+    }
 }
 
 /// The value that all lanes have; a fault if they differ.
