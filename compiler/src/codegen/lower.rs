@@ -730,6 +730,7 @@ impl<'a> Lower<'a> {
             | Tile::Store { .. }
             | Tile::Atomic { .. }
             | Tile::Arrive { .. }
+            | Tile::Role(_)
             | Tile::If
             | Tile::For { .. }
             | Tile::While

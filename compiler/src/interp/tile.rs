@@ -386,6 +386,8 @@ impl<'k> Machine<'k> {
                 );
                 return Ok(());
             }
+            // Roles run where they are bound (being written).
+            OpKind::Role(_) => return Ok(()),
             OpKind::Atomic {
                 op: atomic,
                 indices,

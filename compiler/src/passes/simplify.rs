@@ -544,6 +544,7 @@ fn has_effect(kind: &OpKind) -> bool {
             | OpKind::Atomic { .. }
             | OpKind::Arrive { .. }
             | OpKind::Debug { .. }
+            | OpKind::Role(_)
             | OpKind::Assert { .. }
             | OpKind::While
             | OpKind::Yield

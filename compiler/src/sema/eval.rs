@@ -702,7 +702,7 @@ impl<'a> Evaluator<'a> {
             Value::Run(id) => match self.body.ty(*id) {
                 Type::Scalar(t) => Some(Shape::Scalar(*t)),
                 Type::Tile(t) => Some(Shape::Tile(t.elem, t.shape.clone())),
-                Type::View(_) => None,
+                Type::View(_) | Type::Pending(_) => None,
             },
             _ => None,
         }
@@ -1278,6 +1278,10 @@ pub(crate) fn describe_type(ty: &Type) -> String {
             let parts: Vec<String> = t.shape.iter().map(u32::to_string).collect();
             format!("`tile<{}>[{}]`", t.elem, parts.join(", "))
         }
+        Type::Pending(t) => format!(
+            "the pending `{}`",
+            describe_type(&Type::Tile(t.clone())).trim_matches('`')
+        ),
         Type::View(t) => format!("a view of `{}`", t.elem),
     }
 }

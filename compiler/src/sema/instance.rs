@@ -508,6 +508,7 @@ impl<'e, 'a> Maker<'e, 'a> {
         };
         let kernel = tile::Kernel {
             header,
+            channels: cranelift_entity::PrimaryMap::new(),
             body: std::mem::take(&mut ev.body),
         };
         let logical = std::mem::take(&mut ev.logical);

@@ -21,6 +21,8 @@ pub use types::*;
 pub(in crate::ir) use verify::typing;
 pub use verify::verify;
 
+use cranelift_entity::PrimaryMap;
+
 use super::{Body, Header};
 
 /// The operations of one kernel body at this level.
@@ -30,6 +32,8 @@ pub type TileBody = Body<OpKind, Type>;
 #[derive(Clone, Debug)]
 pub struct Kernel {
     pub header: Header,
+    /// Channels between the roles of `body`; none but at the role level.
+    pub channels: PrimaryMap<ChannelId, Channel>,
     pub body: TileBody,
 }
 

@@ -8,7 +8,15 @@
 //! A view is a parameter, or one seen with other elements: parts of views, transposed, split, paged ones and those with a
 //! layout are resolved before, to indices of the parameter.
 
+use cranelift_entity::entity_impl;
+
 use super::Constant;
+use crate::span::Span;
+
+/// A channel of a kernel.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChannelId(u32);
+entity_impl!(ChannelId, "channel");
 
 /// What an operation does, with its attributes.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,6 +119,119 @@ pub enum OpKind {
     Assert { message: String },
     /// `x`: prints it, with this text before.
     Debug { label: String },
+
+    /// What stands at the role level only.
+    Role(RoleOp),
+}
+
+/// Operations of the role level: roles, what passes between them, and products that are in flight.
+///
+/// All but `roles` and `require` stand in a region of `roles`. A slot that is held is read through the tiles that `get` gave, which are
+/// values like others: products read them in place, transposed by `permute` too.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RoleOp {
+    /// A region without arguments for each role, in the order written, ended by `yield` of nothing. They run at once; values defined before
+    /// are seen in all, and each role computes the same. Stands once, at the end of the root region, before `return`.
+    Roles(Vec<RoleHead>),
+    /// `for each source its operands…, at…`: waits for the next free slot and fills it (or the part of it that begins `at`). Elements of
+    /// slices that lie outside their view are 0.
+    Put {
+        channel: ChannelId,
+        /// One for each tile of the payload, in order.
+        sources: Vec<PutSource>,
+        /// The sources are a part of the payload's one tile, at these coordinates, one `i64` operand a dimension: constants, or multiples of
+        /// an index of a cluster axis.
+        part: bool,
+        /// The last operand is a tile that `get` gave, of a channel that this one lies over: the slot is written in place and handed on.
+        within: bool,
+    },
+    /// `-> t…`: waits for the next slot, and gives its tiles.
+    Get { channel: ChannelId },
+    /// Gives back the oldest slot that the role holds, once the products that read it are over: at the next `await` of those or later ones,
+    /// or as soon as no more than `lag` newer products are in flight.
+    Release {
+        channel: ChannelId,
+        lag: Option<u32>,
+    },
+    /// `a [M, K], b [K, N], acc? [M, N] -> pending`: begins `acc` plus the product; `acc` is a tile or pending, and nothing is 0. Products of a
+    /// role end in the order in which they begin.
+    Mma,
+    /// `pending -> t`: waits for it and all before it; `lag`, what the author says may stay in flight.
+    Await { lag: Option<u32> },
+    /// `cond -> results`: a region without arguments, ended by `yield` of the results. Replicas pass one at a time, the first of them first,
+    /// where `cond` holds.
+    Pingpong,
+    /// For the rest of the block, what does not use this is an error.
+    Require(Feature),
+}
+
+impl RoleOp {
+    pub fn name(&self) -> &'static str {
+        match self {
+            RoleOp::Roles(_) => "roles",
+            RoleOp::Put { .. } => "put",
+            RoleOp::Get { .. } => "get",
+            RoleOp::Release { .. } => "release",
+            RoleOp::Mma => "mma",
+            RoleOp::Await { .. } => "await",
+            RoleOp::Pingpong => "pingpong",
+            RoleOp::Require(_) => "require",
+        }
+    }
+}
+
+/// One role, or one replica of one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RoleHead {
+    /// As written: `math`.
+    pub name: String,
+    /// 0 but for replicas, which stand next to each other: `math[1]`.
+    pub replica: u32,
+    pub replicas: u32,
+    /// Warps; a multiple of 4 for whole warpgroups.
+    pub warps: u32,
+    /// Written in warpgroups, not in warps.
+    pub groups: bool,
+    /// Its warpgroups divide this axis of its tiles.
+    pub split: Option<u32>,
+    /// Registers of a thread.
+    pub registers: Option<u32>,
+}
+
+/// What one tile of a slot is filled with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PutSource {
+    /// `view, index operands…`, as of a `load` that pads with 0: a bulk copy, copies of threads, or through registers.
+    Slice { indices: Vec<Index>, cache: Cache },
+    /// `t`: from registers. Of a pending tile, the slot is full when the product ends.
+    Value,
+}
+
+/// What `require` can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Feature {
+    Bulk,
+    CpAsync,
+    MmaSync,
+    Wgmma,
+    Tcgen05,
+}
+
+/// A channel: a ring of slots that pass tiles from one role to others, first in, first out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Channel {
+    /// As written, with its index in an array: `ring[1]`.
+    pub name: String,
+    pub tiles: Vec<super::TileType>,
+    /// Slots.
+    pub depth: u32,
+    /// It has no slots of its own: those of this one are handed on.
+    pub over: Option<ChannelId>,
+    /// The axis of the grid, a cluster's, in each of whose blocks a slot exists.
+    pub across: Option<u32>,
+    /// Its tiles are accumulators in tensor memory.
+    pub tensor_memory: bool,
+    pub span: Span,
 }
 
 impl OpKind {

@@ -21,6 +21,7 @@ pub fn parse(text: &str) -> Result<Kernel, ParseError> {
     }
     Ok(Kernel {
         header: p.into_header(),
+        channels: cranelift_entity::PrimaryMap::new(),
         body,
     })
 }

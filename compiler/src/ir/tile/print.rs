@@ -393,6 +393,7 @@ impl OpKind {
                 out.write("debug ");
                 out.string(label);
             }
+            OpKind::Role(op) => out.write(op.name()),
         }
         out.operands(operands);
     }
@@ -409,6 +410,7 @@ impl fmt::Display for Type {
         match self {
             Type::Scalar(elem) => write!(f, "{elem}"),
             Type::Tile(tile) => write!(f, "tile<{}>{:?}", tile.elem, tile.shape),
+            Type::Pending(tile) => write!(f, "pending<{}>{:?}", tile.elem, tile.shape),
             Type::View(view) => {
                 write!(f, "{}view<{}>[", access(view.access), view.elem)?;
                 for i in 0..view.rank {

@@ -10,6 +10,8 @@ pub enum Type {
     Scalar(DType),
     Tile(TileType),
     View(ViewType),
+    /// The result of a product that is in flight.
+    Pending(TileType),
 }
 
 /// A tile: rank ≥ 1, every extent ≥ 1, any value.
@@ -39,15 +41,15 @@ impl Type {
     pub fn elem(&self) -> DType {
         match self {
             Type::Scalar(elem) => *elem,
-            Type::Tile(tile) => tile.elem,
+            Type::Tile(tile) | Type::Pending(tile) => tile.elem,
             Type::View(view) => view.elem,
         }
     }
 
-    /// The shape of a tile; empty for a scalar or view.
+    /// The shape of a tile or pending tile; empty for a scalar or view.
     pub fn shape(&self) -> &[u32] {
         match self {
-            Type::Tile(tile) => &tile.shape,
+            Type::Tile(tile) | Type::Pending(tile) => &tile.shape,
             _ => &[],
         }
     }
@@ -57,6 +59,10 @@ impl Type {
         match self {
             Type::Scalar(_) => Type::Scalar(elem),
             Type::Tile(tile) => Type::tile(elem, tile.shape.clone()),
+            Type::Pending(tile) => Type::Pending(TileType {
+                elem,
+                shape: tile.shape.clone(),
+            }),
             Type::View(view) => Type::View(ViewType {
                 elem,
                 ..view.clone()

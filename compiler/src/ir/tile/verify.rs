@@ -37,7 +37,7 @@
 use tesserine_set::{Access, DType, ParamKind};
 
 use super::{
-    AtomicOp, BinaryOp, CompareOp, Constant, Index, Kernel, OpKind, ReduceOp, ScanOp, Type,
+    AtomicOp, BinaryOp, CompareOp, Constant, Index, Kernel, OpKind, ReduceOp, RoleOp, ScanOp, Type,
     UnaryOp, accessed, loaded, param_type, product_types, reduced, scanned,
 };
 use crate::{
@@ -141,6 +141,15 @@ fn check<K: Verifiable>(checker: &Checker<'_, K>, kind: &OpKind, op: &Op<K>) -> 
         OpKind::Yield => (variable, 0, 0),
         OpKind::Return => (0, 0, 0),
         OpKind::Assert { .. } | OpKind::Debug { .. } => (1, 0, 0),
+        OpKind::Role(op) => match op {
+            RoleOp::Roles(heads) => (0, 0, heads.len()),
+            RoleOp::Put { .. } => (variable, 0, 0),
+            RoleOp::Get { .. } => (0, variable, 0),
+            RoleOp::Release { .. } | RoleOp::Require(_) => (0, 0, 0),
+            RoleOp::Mma => (variable, 1, 0),
+            RoleOp::Await { .. } => (1, 1, 0),
+            RoleOp::Pingpong => (1, variable, 1),
+        },
     };
     for (what, has, needs) in [
         ("operands", operands.len(), n_operands),
@@ -543,7 +552,7 @@ fn check<K: Verifiable>(checker: &Checker<'_, K>, kind: &OpKind, op: &Op<K>) -> 
         }
         OpKind::Yield | OpKind::Return => Ok(()),
         OpKind::Assert { .. } => same(operands[0], &Type::Scalar(DType::Bool)),
-        OpKind::Debug { .. } => Ok(()),
+        OpKind::Debug { .. } | OpKind::Role(_) => Ok(()),
     }
 }
 
