@@ -650,6 +650,20 @@ impl<'a> Lower<'a> {
                 indices,
                 width,
             } => self.copy(op, *channel, *tile, indices, *width),
+            OpKind::WaitFull { .. }
+            | OpKind::WaitEmpty { .. }
+            | OpKind::ExpectBytes { .. }
+            | OpKind::CopyBulk { .. }
+            | OpKind::ArriveFull { .. }
+            | OpKind::ArriveEmpty { .. }
+            | OpKind::Product { .. }
+            | OpKind::WaitProducts { .. }
+            | OpKind::StoreBulk { .. }
+            | OpKind::WaitStores { .. } => Err(Diagnostic::error(
+                crate::diagnostics::codes::E0010,
+                op.span,
+                "roles are not compiled yet",
+            )),
             OpKind::CommitCopies => self.commit_copies(),
             OpKind::WaitCopies { pending } => self.wait_copies(*pending),
             OpKind::WriteShared { channel, tile } => self.write_shared(op, *channel, *tile),

@@ -44,11 +44,14 @@ pub fn run(kernel: &tile::Kernel, target: Target) -> Result<role::Kernel, Diagno
         header: kernel.header.clone(),
         roles: vec![role::Role {
             name: "all".to_owned(),
+            first_warp: 0,
             warps,
+            registers: None,
             body,
         }],
         buffers: PrimaryMap::new(),
         channels: PrimaryMap::new(),
+        maps: PrimaryMap::new(),
         shared_bytes: 0,
     })
 }

@@ -2,8 +2,10 @@
 //!
 //! A kernel is a list of roles, each a body executed by its own warps; values that are tiles have a [`Layout`], scalars
 //! are uniform over the role. Shared memory is a list of buffers with offsets once the allocation pass has run.
-//! Today there is one role, of all warps. Tiles that products read pass through channels: rings of slots in shared memory
-//! that copies fill some iterations ahead. Which slot an operation means is a scalar that the body carries along.
+//! A kernel of the tile level has one role, of all warps; one of the role level has those of its author. Tiles that products read pass
+//! through channels: rings of slots in shared memory. Which slot an operation means is a scalar that the body carries along. Where one role
+//! waits for another, a slot has a full and an empty barrier (an mbarrier each), and each role carries a slot and a phase for a channel: the
+//! phase is 0 in the first round over the ring and changes with each round.
 //!
 //! Invariants (checked by the verifier): elementwise operations have one layout for all tiles; `permute`, `broadcast`,
 //! `reshape` and `slice` move nothing between threads; only `convert`, `reduce`, loads and stores may.
@@ -36,6 +38,11 @@ entity_impl!(BufferId, "shared");
 pub struct ChannelId(u32);
 entity_impl!(ChannelId, "channel");
 
+/// A tensor map of a kernel.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MapId(u32);
+entity_impl!(MapId, "map");
+
 /// The operations of one role.
 pub type RoleBody = Body<OpKind, Type>;
 
@@ -54,6 +61,8 @@ pub struct Kernel {
     pub roles: Vec<Role>,
     pub buffers: PrimaryMap<BufferId, Buffer>,
     pub channels: PrimaryMap<ChannelId, Channel>,
+    /// What bulk copies know of the views; the launch encodes and passes them, in this order.
+    pub maps: PrimaryMap<MapId, TensorMap>,
     /// Bytes of dynamic shared memory, once buffers have offsets.
     pub shared_bytes: u32,
 }
@@ -62,8 +71,38 @@ pub struct Kernel {
 #[derive(Clone, Debug)]
 pub struct Role {
     pub name: String,
+    /// The first of its warps in the block. Whole warpgroups begin at a multiple of 4.
+    pub first_warp: u32,
     pub warps: u32,
+    /// Registers of a thread, which it asks for at its beginning (`setmaxnreg`, by whole warpgroups).
+    pub registers: Option<u32>,
+    /// The root region's arguments are the role's state, `i32` scalars that are 0 at first; `return` gives the state with which the next tile
+    /// of a persistent kernel begins.
     pub body: RoleBody,
+}
+
+/// How a bulk copy sees a view: as the driver's `cuTensorMapEncodeTiled` wants it, the innermost dimension first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorMap {
+    /// The view parameter, by its number in the signature.
+    pub param: u32,
+    pub elem: DType,
+    pub dims: Vec<MapDim>,
+    /// Bytes of the swizzle: 0, 32, 64 or 128.
+    pub swizzle: u32,
+}
+
+/// A dimension of a tensor map: all of a dimension of the view, or one of the two that it is split into.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MapDim {
+    /// Of the view.
+    pub dim: u32,
+    /// Elements of the view's dimension that one step is: 1, or the extent of the part inside.
+    pub step: u32,
+    /// Where the view's dimension is split: the extent of this part; the outermost part has the rest.
+    pub extent: Option<u32>,
+    /// Elements of the box.
+    pub extent_of_box: u32,
 }
 
 /// A ring of slots in shared memory, each with room for one of each tile.
@@ -75,6 +114,18 @@ pub struct Channel {
     pub fill: Fill,
     /// Where the slots lie, one after another, [`slot_bytes`](Channel::slot_bytes) apart.
     pub buffer: BufferId,
+    /// Where roles wait for each other by it.
+    pub barriers: Option<RingBarriers>,
+}
+
+/// The barriers of a channel's slots: `depth` full ones, then `depth` empty ones, eight bytes each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingBarriers {
+    pub buffer: BufferId,
+    /// Arrivals that make a slot full; bulk copies add their bytes.
+    pub full: u32,
+    /// Arrivals that make it empty: a warp's is one; of all blocks of the cluster that read it.
+    pub empty: u32,
 }
 
 /// How the slots of a channel are filled.
@@ -82,6 +133,8 @@ pub struct Channel {
 pub enum Fill {
     /// By asynchronous copies from memory.
     CpAsync,
+    /// By bulk copies through tensor maps.
+    Bulk,
     /// From registers.
     Registers,
 }

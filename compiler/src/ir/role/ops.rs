@@ -1,6 +1,6 @@
 //! The operations of role IR: those of tile IR, some of them with what the target needs to know.
 
-use super::{BufferId, ChannelId};
+use super::{BufferId, ChannelId, MapId};
 use crate::{ir::tile, layout::fragments::MmaShape};
 
 /// What an operation does, with its attributes. Operands and results are as in tile IR where nothing is said.
@@ -90,6 +90,59 @@ pub enum OpKind {
     },
     /// All threads of the role arrive and see each other's stores.
     Barrier,
+
+    /// `slot, phase`: waits until the slot is full in that phase.
+    WaitFull { channel: ChannelId },
+    /// `slot, phase`: waits until the slot is empty again, as its filler in that phase; at once in the first round.
+    WaitEmpty { channel: ChannelId },
+    /// `slot`: one thread arrives at the slot's full barrier and expects so many bytes of bulk copies, those of other blocks among them.
+    ExpectBytes { channel: ChannelId, bytes: u32 },
+    /// `slot, coordinates…`: one thread begins a bulk copy of the map's box, which lies at these coordinates (`i32`, the innermost first), to
+    /// tile `tile` of the slot, `offset` bytes into it; its bytes count at the slot's full barrier. What lies outside the view is 0.
+    /// `multicast`: in all blocks of the cluster alike.
+    CopyBulk {
+        channel: ChannelId,
+        tile: u32,
+        map: MapId,
+        offset: u32,
+        multicast: bool,
+    },
+    /// `slot`: the role's warps have filled it from registers, and say so; what they wrote can be read by bulk copies and products.
+    ArriveFull { channel: ChannelId },
+    /// `slot`: the role's warps have read it, and say so, in all blocks of the cluster where the channel lies across them.
+    ArriveEmpty { channel: ChannelId },
+    /// `a, b, acc, accumulate -> t`: begins a product of a warpgroup's kind (`wgmma`), all steps along K as one group; `accumulate`, a `bool`,
+    /// is false where `acc` counts as 0. An operand is a slot (`i32`), or of the left one a tile in registers. The result may be used after
+    /// [`OpKind::WaitProducts`] only, or as the `acc` of the next product.
+    Product {
+        a: ProductOperand,
+        b: ProductOperand,
+    },
+    /// `t… -> t…`: waits until at most `pending` groups of products are in flight; the tiles are all that have been begun and not been waited
+    /// for, and can be used afterwards if their group is over.
+    WaitProducts { pending: u32 },
+    /// `slot, coordinates…`: one thread begins a bulk copy of tile `tile` of the slot to the map's box at these coordinates; what lies outside
+    /// the view is dropped. One group each.
+    StoreBulk {
+        channel: ChannelId,
+        tile: u32,
+        map: MapId,
+        offset: u32,
+    },
+    /// The thread that stores waits until at most `pending` of its bulk stores have not `read` their slots yet, or not ended.
+    WaitStores { pending: u32, read: bool },
+}
+
+/// An operand of a warpgroup's product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProductOperand {
+    /// Tile `tile` of a channel's slot; `transposed`: in memory, rows are what the product takes as columns.
+    Slot {
+        channel: ChannelId,
+        tile: u32,
+        transposed: bool,
+    },
+    Registers,
 }
 
 /// Whether an operation of tile IR always goes through scratch. `slice` and `reshape` may where layouts do not allow less.

@@ -60,13 +60,20 @@ pub fn parse(text: &str) -> Result<Kernel, ParseError> {
         p.expect_word("warps")?;
         let warps = p.integer()?;
         let body = p.body()?;
-        roles.push(Role { name, warps, body });
+        roles.push(Role {
+            name,
+            first_warp: 0,
+            warps,
+            registers: None,
+            body,
+        });
     }
     Ok(Kernel {
         header: p.into_header(),
         roles,
         buffers,
         channels,
+        maps: PrimaryMap::new(),
         shared_bytes,
     })
 }
@@ -108,6 +115,7 @@ fn parse_channel(p: &mut Parser<'_>) -> Result<Channel, ParseError> {
         depth,
         fill,
         buffer,
+        barriers: None,
     })
 }
 

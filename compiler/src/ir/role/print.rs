@@ -22,11 +22,12 @@ fn width(out: &mut Printer<'_>, width: u32) {
 }
 
 impl Fill {
-    pub const ALL: [Fill; 2] = [Fill::CpAsync, Fill::Registers];
+    pub const ALL: [Fill; 3] = [Fill::CpAsync, Fill::Bulk, Fill::Registers];
 
     pub fn name(self) -> &'static str {
         match self {
             Fill::CpAsync => "cp_async",
+            Fill::Bulk => "bulk",
             Fill::Registers => "registers",
         }
     }
@@ -134,6 +135,16 @@ impl Dialect for OpKind {
                 access_rest(out, "slot", operands.get(used..), Cache::Normal);
                 width(out, *w);
             }
+            OpKind::WaitFull { .. }
+            | OpKind::WaitEmpty { .. }
+            | OpKind::ExpectBytes { .. }
+            | OpKind::CopyBulk { .. }
+            | OpKind::ArriveFull { .. }
+            | OpKind::ArriveEmpty { .. }
+            | OpKind::Product { .. }
+            | OpKind::WaitProducts { .. }
+            | OpKind::StoreBulk { .. }
+            | OpKind::WaitStores { .. } => write!(out, "{:?}", op.kind),
             OpKind::CommitCopies => out.write("commit_copies"),
             OpKind::WaitCopies { pending } => write!(out, "wait_copies {pending}"),
             OpKind::WriteShared { channel, tile } => {

@@ -145,7 +145,17 @@ impl Verifiable for OpKind {
             | OpKind::WaitCopies { .. }
             | OpKind::WriteShared { .. }
             | OpKind::ReadShared { .. }
-            | OpKind::Barrier => return None,
+            | OpKind::Barrier
+            | OpKind::WaitFull { .. }
+            | OpKind::WaitEmpty { .. }
+            | OpKind::ExpectBytes { .. }
+            | OpKind::CopyBulk { .. }
+            | OpKind::ArriveFull { .. }
+            | OpKind::ArriveEmpty { .. }
+            | OpKind::Product { .. }
+            | OpKind::WaitProducts { .. }
+            | OpKind::StoreBulk { .. }
+            | OpKind::WaitStores { .. } => return None,
         })
     }
 
@@ -183,6 +193,16 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
         Ok(())
     };
     match &op.kind {
+        OpKind::WaitFull { .. }
+        | OpKind::WaitEmpty { .. }
+        | OpKind::ExpectBytes { .. }
+        | OpKind::CopyBulk { .. }
+        | OpKind::ArriveFull { .. }
+        | OpKind::ArriveEmpty { .. }
+        | OpKind::Product { .. }
+        | OpKind::WaitProducts { .. }
+        | OpKind::StoreBulk { .. }
+        | OpKind::WaitStores { .. } => {}
         OpKind::Tile(kind) => match kind {
             tile::OpKind::Load { .. }
             | tile::OpKind::Store { .. }

@@ -49,6 +49,7 @@ impl Rewrite<'_> {
             tiles: vec![tile],
             depth: 1,
             fill: Fill::Registers,
+            barriers: None,
             buffer,
         });
         self.buffers.push(Buffer {
@@ -226,6 +227,7 @@ impl Rewrite<'_> {
             tiles: plan.loads.iter().map(|l| l.tile.clone()).collect(),
             depth: plan.depth,
             fill: plan.fill,
+            barriers: None,
             buffer,
         });
         self.buffers.push(Buffer {
@@ -452,7 +454,8 @@ impl Rewrite<'_> {
                     indices,
                     width,
                 },
-                Fill::Registers => OpKind::Copy {
+                // Loops of one role copy by their own threads.
+                Fill::Registers | Fill::Bulk => OpKind::Copy {
                     channel,
                     tile,
                     indices,
