@@ -425,6 +425,12 @@ impl<'a> Parser<'a> {
         Ok(ChannelId::new(number))
     }
 
+    /// `channel0` of tile IR, which must have been declared.
+    pub fn tile_channel(&mut self) -> Result<super::super::tile::ChannelId, ParseError> {
+        let number = self.declared("channel", "channel", self.channels)?;
+        Ok(super::super::tile::ChannelId::new(number))
+    }
+
     /// The number behind `prefix`, below `count`.
     fn declared(&mut self, prefix: &str, what: &str, count: u32) -> Result<usize, ParseError> {
         self.skip();

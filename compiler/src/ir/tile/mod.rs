@@ -7,6 +7,7 @@ mod build;
 mod ops;
 mod parse;
 mod print;
+mod roles;
 mod types;
 mod verify;
 

@@ -40,7 +40,8 @@ pub enum OpKind {
     Fma,
     /// `bool, x, x -> x`: never lets the other side's NaN through.
     Select,
-    /// `x -> x` of the result's element type, by the rules of the language's casts.
+    /// `x -> x` of the result's element type, by the rules of the language's casts. At the role level also `t -> pending` of the same type: a
+    /// product that is over.
     Cast,
     /// `x -> x` of the result's element type, of the same width: the bits stay.
     Bitcast,

@@ -4,7 +4,7 @@ use tesserine_set::DType;
 
 use super::{
     AtomicOp, BinaryOp, Cache, ClusterOp, CompareOp, Constant, Index, Kernel, OpKind, ReduceOp,
-    ScanOp, Type, UnaryOp, ViewType,
+    RoleOp, ScanOp, TileType, Type, UnaryOp, ViewType,
 };
 use crate::ir::{
     ValueId,
@@ -15,13 +15,14 @@ use crate::ir::{
 pub fn parse(text: &str) -> Result<Kernel, ParseError> {
     let mut p = Parser::new(text);
     p.header()?;
+    let channels = super::roles::parse_channels(&mut p)?;
     let body = p.body()?;
     if !p.at_end() {
         return p.error("nothing may follow the body");
     }
     Ok(Kernel {
         header: p.into_header(),
-        channels: cranelift_entity::PrimaryMap::new(),
+        channels,
         body,
     })
 }
@@ -246,6 +247,9 @@ pub(in crate::ir) fn parse_tile_op(
             message: p.string()?,
         },
         _ => {
+            if let Some(found) = RoleOp::parse(word, p)? {
+                return Ok(found);
+            }
             if let Some(op) = UnaryOp::ALL.into_iter().find(|op| op.name() == word) {
                 OpKind::Unary(op)
             } else if let Some(op) = BinaryOp::ALL.into_iter().find(|op| op.name() == word) {
@@ -265,6 +269,13 @@ impl Type {
             let elem = p.dtype()?;
             p.expect(">")?;
             return Ok(Type::tile(elem, p.numbers()?));
+        }
+        if p.eat_word("pending") {
+            p.expect("<")?;
+            let elem = p.dtype()?;
+            p.expect(">")?;
+            let shape = p.numbers()?;
+            return Ok(Type::Pending(TileType { elem, shape }));
         }
         let access = p.access();
         if p.eat_word("view") {

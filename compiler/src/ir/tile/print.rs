@@ -393,7 +393,10 @@ impl OpKind {
                 out.write("debug ");
                 out.string(label);
             }
-            OpKind::Role(op) => out.write(op.name()),
+            OpKind::Role(op) => {
+                op.print(operands, out);
+                return;
+            }
         }
         out.operands(operands);
     }
@@ -448,6 +451,9 @@ impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = Printer::new(&self.header);
         out.header();
+        for (id, channel) in &self.channels {
+            channel.print(id, &mut out);
+        }
         out.body(&self.body);
         f.write_str(&out.finish())
     }

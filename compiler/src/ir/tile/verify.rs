@@ -54,6 +54,9 @@ pub fn verify(kernel: &Kernel) -> Result<(), Vec<VerifyError>> {
     checker.header();
     if checker.structure() {
         typing(&mut checker);
+        for (op, message) in super::roles::check(kernel) {
+            checker.report(op, message);
+        }
     }
     if checker.errors.is_empty() {
         Ok(())
@@ -171,8 +174,9 @@ fn check<K: Verifiable>(checker: &Checker<'_, K>, kind: &OpKind, op: &Op<K>) -> 
             | OpKind::Arrive { .. }
             | OpKind::ViewBitcast
     ));
+    let puts = matches!(kind, OpKind::Role(RoleOp::Put { .. }));
     ensure!(
-        !operands[views_in..]
+        puts || !operands[views_in..]
             .iter()
             .any(|t| matches!(t, Type::View(_))),
         "takes a view where a scalar or tile belongs"
@@ -250,6 +254,10 @@ fn check<K: Verifiable>(checker: &Checker<'_, K>, kind: &OpKind, op: &Op<K>) -> 
             same(operands[0], &operands[1].with_elem(DType::Bool))?;
             same(operands[2], operands[1])?;
             same(results[0], operands[1])
+        }
+        // A tile is a product that is over.
+        OpKind::Cast if matches!((operands[0], results[0]), (Type::Tile(a), Type::Pending(b)) if a == b) => {
+            Ok(())
         }
         OpKind::Cast => same(results[0], &operands[0].with_elem(results[0].elem())),
         OpKind::Bitcast => {
