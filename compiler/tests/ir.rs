@@ -521,6 +521,7 @@ fn generate_with(bytes: &[u8], facts: Vec<Formula>, loops: bool) -> Kernel {
     generator.builder(root).return_();
     Kernel {
         header,
+        channels: cranelift_entity::PrimaryMap::new(),
         body: generator.body,
     }
 }
@@ -740,11 +741,14 @@ fn to_roles(kernel: &Kernel, bytes: &[u8]) -> role::Kernel {
         header: kernel.header.clone(),
         roles: vec![role::Role {
             name: "all".into(),
+            first_warp: 0,
             warps: 4,
+            registers: None,
             body,
         }],
         buffers,
         channels: cranelift_entity::PrimaryMap::new(),
+        maps: cranelift_entity::PrimaryMap::new(),
         shared_bytes: 640,
     }
 }
@@ -926,7 +930,12 @@ fn unusual_nans_keep_their_bits() {
         b.float(f64::from_bits(bits), DType::F64);
         b.return_();
         let header = header(vec![]);
-        Kernel { header, body }.to_string()
+        Kernel {
+            header,
+            channels: cranelift_entity::PrimaryMap::new(),
+            body,
+        }
+        .to_string()
     };
     for bits in [
         f64::NAN.to_bits(),

@@ -114,6 +114,48 @@ pub fn mma_result(shape: [u32; 2], grid: WarpGrid) -> Layout {
     }
 }
 
+/// The layout of the result of a warpgroup's product and of its accumulator, `shape` being `[M, N]`: each warpgroup owns 64
+/// neighbouring rows, and rows beyond those of all warpgroups are further blocks. A thread's registers are in the order of the
+/// instruction's. `warps` is a multiple of 4 and a power of two, M one of 16 times the warps.
+pub fn warpgroup_result(shape: [u32; 2], warps: u32) -> Layout {
+    let grid = WarpGrid {
+        m: warps,
+        n: 1,
+        warps,
+    };
+    let one = mma_result([16 * warps, shape[1]], grid);
+    Layout {
+        repeat: vec![shape[0].div_ceil(16 * warps), one.repeat[1]],
+        shape: shape.to_vec(),
+        ..one
+    }
+}
+
+/// The layout of the left operand of a warpgroup's product in registers, `[M, k]`, for a result of layout `result`; `per`
+/// elements of it are in one 32-bit register.
+pub fn warpgroup_left(result: &Layout, k: u32, per: u32) -> Layout {
+    let shape = MmaShape {
+        m: 16,
+        n: 8,
+        k: 8 * per,
+        per,
+    };
+    mma_operand(result, Side::Left, k, shape)
+}
+
+/// Whether `layout` is one that [`warpgroup_result`] gives.
+pub fn is_warpgroup_result(layout: &Layout) -> bool {
+    let &[m, n] = &layout.shape[..] else {
+        return false;
+    };
+    let warps = layout.warp.len();
+    (2..6).contains(&warps)
+        && m > 0
+        && n > 0
+        && m.is_multiple_of(16 << warps)
+        && *layout == warpgroup_result([m, n], 1 << warps)
+}
+
 /// Whether `layout` is one that [`mma_result`] gives.
 pub fn is_mma_result(layout: &Layout) -> bool {
     let &[m, n] = &layout.shape[..] else {

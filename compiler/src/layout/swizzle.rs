@@ -22,11 +22,16 @@ pub struct SharedLayout {
     pub mask: u32,
     /// By which bits of the row: those from this one on.
     pub shift: u32,
+    /// Parts of the columns side by side, each of all rows: one after another in memory. 1, or `pitch` is a power of two.
+    pub panels: u32,
 }
 
 impl SharedLayout {
     /// Bytes that the start of a tile is aligned to, so that banks are what the swizzle takes them for.
     pub const ALIGN: u32 = 128;
+
+    /// Bytes that a tile is aligned to whose swizzle the hardware does by address bits.
+    pub const BULK_ALIGN: u32 = 1024;
 
     /// Of `rows` rows of `columns` elements of `element` bytes.
     pub fn new(rows: u32, columns: u32, element: u32) -> SharedLayout {
@@ -38,12 +43,41 @@ impl SharedLayout {
             pitch,
             mask: chunks - 1,
             shift: (BANKS / chunks).trailing_zeros(),
+            panels: 1,
         }
+    }
+
+    /// As bulk copies and the products of warpgroups have it: panels of rows of `swizzle` bytes (32, 64 or 128), whose chunks are
+    /// permuted in lines of 128 bytes.
+    pub fn swizzled(rows: u32, columns: u32, element: u32, swizzle: u32) -> SharedLayout {
+        let chunks = swizzle / CHUNK;
+        SharedLayout {
+            rows,
+            pitch: swizzle,
+            mask: chunks - 1,
+            shift: (BANKS / chunks).trailing_zeros(),
+            panels: (columns * element).div_ceil(swizzle),
+        }
+    }
+
+    /// Whether bulk copies with a swizzle of `pitch` bytes have it so.
+    pub fn is_swizzled(&self) -> bool {
+        matches!(self.pitch, 32 | 64 | 128)
+            && *self == SharedLayout::swizzled(self.rows, self.panels * self.pitch, 1, self.pitch)
     }
 
     /// The byte at which byte `at` of `row` lies.
     pub fn offset(&self, row: u32, at: u32) -> u32 {
-        row * self.pitch + (at ^ (self.turn(row) * CHUNK))
+        let (panel, at) = match self.panels {
+            1 => (0, at),
+            _ => (at / self.pitch, at % self.pitch),
+        };
+        panel * self.panel_bytes() + row * self.pitch + (at ^ (self.turn(row) * CHUNK))
+    }
+
+    /// Bytes from one panel to the next.
+    pub fn panel_bytes(&self) -> u32 {
+        self.rows * self.pitch
     }
 
     /// What the numbers of the chunks of `row` are XORed with.
@@ -53,6 +87,6 @@ impl SharedLayout {
 
     /// Bytes of the tile.
     pub fn bytes(&self) -> u32 {
-        self.rows * self.pitch
+        self.panel_bytes() * self.panels
     }
 }

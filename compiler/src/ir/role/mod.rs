@@ -158,7 +158,23 @@ impl Channel {
             .map(|t| t.offset + t.layout.bytes())
             .max()
             .unwrap_or(0)
-            .next_multiple_of(SharedLayout::ALIGN)
+            .next_multiple_of(self.align())
+    }
+
+    /// What its slots are aligned to.
+    pub fn align(&self) -> u32 {
+        match self.barriers {
+            Some(_) => SharedLayout::BULK_ALIGN,
+            None => SharedLayout::ALIGN,
+        }
+    }
+}
+
+impl TensorMap {
+    /// Bytes of one box.
+    pub fn box_bytes(&self) -> u32 {
+        let elements: u32 = self.dims.iter().map(|d| d.extent_of_box).product();
+        elements * self.elem.bits() / 8
     }
 }
 

@@ -3,7 +3,8 @@
 use cranelift_entity::PrimaryMap;
 
 use super::{
-    Buffer, BufferId, Channel, ChannelId, Fill, Kernel, OpKind, Role, SharedTile, Strategy, Type,
+    Buffer, BufferId, Channel, ChannelId, Fill, Kernel, MapDim, OpKind, ProductOperand,
+    RingBarriers, Role, SharedTile, Strategy, TensorMap, Type,
 };
 use crate::{
     ir::{
@@ -51,6 +52,15 @@ pub fn parse(text: &str) -> Result<Kernel, ParseError> {
         }
         channels.push(parse_channel(&mut p)?);
     }
+    let mut maps = PrimaryMap::new();
+    while p.eat_word("map") {
+        p.maps += 1;
+        let id = p.map()?;
+        if id != maps.next_key() {
+            return p.error("maps are numbered from 0 in the order of their declarations");
+        }
+        maps.push(parse_map(&mut p)?);
+    }
     p.expect_word("shared")?;
     let shared_bytes = p.integer()?;
     let mut roles = Vec::new();
@@ -59,12 +69,18 @@ pub fn parse(text: &str) -> Result<Kernel, ParseError> {
         let name = p.string()?;
         p.expect_word("warps")?;
         let warps = p.integer()?;
+        let first_warp = if p.eat_word("from") { p.integer()? } else { 0 };
+        let registers = if p.eat_word("registers") {
+            Some(p.integer()?)
+        } else {
+            None
+        };
         let body = p.body()?;
         roles.push(Role {
             name,
-            first_warp: 0,
+            first_warp,
             warps,
-            registers: None,
+            registers,
             body,
         });
     }
@@ -73,7 +89,7 @@ pub fn parse(text: &str) -> Result<Kernel, ParseError> {
         roles,
         buffers,
         channels,
-        maps: PrimaryMap::new(),
+        maps,
         shared_bytes,
     })
 }
@@ -90,6 +106,20 @@ fn parse_channel(p: &mut Parser<'_>) -> Result<Channel, ParseError> {
     };
     p.expect_word("in")?;
     let buffer = p.buffer()?;
+    let barriers = if p.eat_word("barriers") {
+        let buffer = p.buffer()?;
+        p.expect_word("full")?;
+        let full = p.integer()?;
+        p.expect_word("empty")?;
+        let empty = p.integer()?;
+        Some(RingBarriers {
+            buffer,
+            full,
+            empty,
+        })
+    } else {
+        None
+    };
     let mut tiles = Vec::new();
     while p.eat_word("tile") {
         let elem = p.dtype()?;
@@ -107,6 +137,11 @@ fn parse_channel(p: &mut Parser<'_>) -> Result<Channel, ParseError> {
                 pitch: number("pitch")?,
                 mask: number("mask")?,
                 shift: number("shift")?,
+                panels: if p.eat_word("panels") {
+                    p.integer()?
+                } else {
+                    1
+                },
             },
         });
     }
@@ -115,7 +150,53 @@ fn parse_channel(p: &mut Parser<'_>) -> Result<Channel, ParseError> {
         depth,
         fill,
         buffer,
-        barriers: None,
+        barriers,
+    })
+}
+
+/// What stands behind a map's name.
+fn parse_map(p: &mut Parser<'_>) -> Result<TensorMap, ParseError> {
+    p.expect(":")?;
+    let param = p.param()?;
+    let elem = p.dtype()?;
+    p.expect_word("swizzle")?;
+    let swizzle = p.integer()?;
+    let mut dims = Vec::new();
+    while p.eat_word("dim") {
+        let dim = p.integer()?;
+        p.expect_word("step")?;
+        let step = p.integer()?;
+        let extent = if p.eat_word("extent") {
+            Some(p.integer()?)
+        } else {
+            None
+        };
+        p.expect_word("box")?;
+        dims.push(MapDim {
+            dim,
+            step,
+            extent,
+            extent_of_box: p.integer()?,
+        });
+    }
+    Ok(TensorMap {
+        param,
+        elem,
+        dims,
+        swizzle,
+    })
+}
+
+/// `channel0 tile 1 transposed`, or `registers`.
+fn parse_product_operand(p: &mut Parser<'_>) -> Result<ProductOperand, ParseError> {
+    if p.eat_word("registers") {
+        return Ok(ProductOperand::Registers);
+    }
+    let (channel, tile) = parse_channel_tile(p)?;
+    Ok(ProductOperand::Slot {
+        channel,
+        tile,
+        transposed: p.eat_word("transposed"),
     })
 }
 
@@ -274,6 +355,64 @@ pub(super) fn parse_op(p: &mut Parser<'_>) -> Result<(OpKind, Vec<ValueId>), Par
                 transposed,
             };
             Ok((kind, p.operands()?))
+        }
+        "wait_full" => {
+            let channel = p.channel()?;
+            Ok((OpKind::WaitFull { channel }, p.operands()?))
+        }
+        "wait_empty" => {
+            let channel = p.channel()?;
+            Ok((OpKind::WaitEmpty { channel }, p.operands()?))
+        }
+        "expect_bytes" => {
+            let (channel, bytes) = (p.channel()?, p.integer()?);
+            Ok((OpKind::ExpectBytes { channel, bytes }, p.operands()?))
+        }
+        "copy_bulk" | "store_bulk" => {
+            let (channel, tile) = parse_channel_tile(p)?;
+            p.expect_word("at")?;
+            let offset = p.integer()?;
+            let map = p.map()?;
+            let kind = if word == "copy_bulk" {
+                OpKind::CopyBulk {
+                    channel,
+                    tile,
+                    map,
+                    offset,
+                    multicast: p.eat_word("multicast"),
+                }
+            } else {
+                OpKind::StoreBulk {
+                    channel,
+                    tile,
+                    map,
+                    offset,
+                }
+            };
+            Ok((kind, p.operands()?))
+        }
+        "arrive_full" => {
+            let channel = p.channel()?;
+            Ok((OpKind::ArriveFull { channel }, p.operands()?))
+        }
+        "arrive_empty" => {
+            let channel = p.channel()?;
+            Ok((OpKind::ArriveEmpty { channel }, p.operands()?))
+        }
+        "product" => {
+            let a = parse_product_operand(p)?;
+            p.expect_word("by")?;
+            let b = parse_product_operand(p)?;
+            Ok((OpKind::Product { a, b }, p.operands()?))
+        }
+        "wait_products" => {
+            let pending = p.integer()?;
+            Ok((OpKind::WaitProducts { pending }, p.operands()?))
+        }
+        "wait_stores" => {
+            let pending = p.integer()?;
+            let read = p.eat_word("read");
+            Ok((OpKind::WaitStores { pending, read }, Vec::new()))
         }
         "barrier" => Ok((OpKind::Barrier, Vec::new())),
         _ => {

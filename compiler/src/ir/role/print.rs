@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{BufferId, Fill, Kernel, OpKind, Strategy, Type, parse};
+use super::{BufferId, Fill, Kernel, OpKind, ProductOperand, Strategy, Type, parse};
 use crate::ir::{
     Op, ValueId,
     text::{Dialect, ParseError, Parser, Printer},
@@ -18,6 +18,22 @@ fn scratch(out: &mut Printer<'_>, buffer: Option<BufferId>) {
 fn width(out: &mut Printer<'_>, width: u32) {
     if width != 1 {
         write!(out, " width {width}");
+    }
+}
+
+fn product_operand(out: &mut Printer<'_>, operand: ProductOperand) {
+    match operand {
+        ProductOperand::Registers => out.write(" registers"),
+        ProductOperand::Slot {
+            channel,
+            tile,
+            transposed,
+        } => {
+            write!(out, " {channel} tile {tile}");
+            if transposed {
+                out.write(" transposed");
+            }
+        }
     }
 }
 
@@ -135,16 +151,65 @@ impl Dialect for OpKind {
                 access_rest(out, "slot", operands.get(used..), Cache::Normal);
                 width(out, *w);
             }
-            OpKind::WaitFull { .. }
-            | OpKind::WaitEmpty { .. }
-            | OpKind::ExpectBytes { .. }
-            | OpKind::CopyBulk { .. }
-            | OpKind::ArriveFull { .. }
-            | OpKind::ArriveEmpty { .. }
-            | OpKind::Product { .. }
-            | OpKind::WaitProducts { .. }
-            | OpKind::StoreBulk { .. }
-            | OpKind::WaitStores { .. } => write!(out, "{:?}", op.kind),
+            OpKind::WaitFull { channel } => {
+                write!(out, "wait_full {channel}");
+                out.operands(operands);
+            }
+            OpKind::WaitEmpty { channel } => {
+                write!(out, "wait_empty {channel}");
+                out.operands(operands);
+            }
+            OpKind::ExpectBytes { channel, bytes } => {
+                write!(out, "expect_bytes {channel} {bytes}");
+                out.operands(operands);
+            }
+            OpKind::CopyBulk {
+                channel,
+                tile,
+                map,
+                offset,
+                multicast,
+            } => {
+                write!(out, "copy_bulk {channel} tile {tile} at {offset} {map}");
+                if *multicast {
+                    out.write(" multicast");
+                }
+                out.operands(operands);
+            }
+            OpKind::StoreBulk {
+                channel,
+                tile,
+                map,
+                offset,
+            } => {
+                write!(out, "store_bulk {channel} tile {tile} at {offset} {map}");
+                out.operands(operands);
+            }
+            OpKind::ArriveFull { channel } => {
+                write!(out, "arrive_full {channel}");
+                out.operands(operands);
+            }
+            OpKind::ArriveEmpty { channel } => {
+                write!(out, "arrive_empty {channel}");
+                out.operands(operands);
+            }
+            OpKind::Product { a, b } => {
+                out.write("product");
+                product_operand(out, *a);
+                out.write(" by");
+                product_operand(out, *b);
+                out.operands(operands);
+            }
+            OpKind::WaitProducts { pending } => {
+                write!(out, "wait_products {pending}");
+                out.operands(operands);
+            }
+            OpKind::WaitStores { pending, read } => {
+                write!(out, "wait_stores {pending}");
+                if *read {
+                    out.write(" read");
+                }
+            }
             OpKind::CommitCopies => out.write("commit_copies"),
             OpKind::WaitCopies { pending } => write!(out, "wait_copies {pending}"),
             OpKind::WriteShared { channel, tile } => {
@@ -207,6 +272,13 @@ impl fmt::Display for Kernel {
                 "  channel {id}: depth {} fill {fill} in {}",
                 channel.depth, channel.buffer
             );
+            if let Some(barriers) = channel.barriers {
+                write!(
+                    out,
+                    " barriers {} full {} empty {}",
+                    barriers.buffer, barriers.full, barriers.empty
+                );
+            }
             for tile in &channel.tiles {
                 let layout = tile.layout;
                 write!(
@@ -220,6 +292,22 @@ impl fmt::Display for Kernel {
                     layout.mask,
                     layout.shift
                 );
+                if layout.panels != 1 {
+                    write!(out, " panels {}", layout.panels);
+                }
+            }
+            out.write("\n");
+        }
+        for (id, map) in &self.maps {
+            write!(out, "  map {id}: ");
+            out.param(map.param);
+            write!(out, " {} swizzle {}", map.elem, map.swizzle);
+            for dim in &map.dims {
+                write!(out, "\n    dim {} step {}", dim.dim, dim.step);
+                if let Some(extent) = dim.extent {
+                    write!(out, " extent {extent}");
+                }
+                write!(out, " box {}", dim.extent_of_box);
             }
             out.write("\n");
         }
@@ -228,6 +316,12 @@ impl fmt::Display for Kernel {
             out.write("role ");
             out.string(&role.name);
             write!(out, " warps {} ", role.warps);
+            if role.first_warp != 0 {
+                write!(out, "from {} ", role.first_warp);
+            }
+            if let Some(registers) = role.registers {
+                write!(out, "registers {registers} ");
+            }
             out.body(&role.body);
         }
         f.write_str(&out.finish())

@@ -20,15 +20,22 @@
 //!   to a channel filled so; what is written, to one filled from registers;
 //! - `dot` has one layout on accumulator and result; with `mma.sync` the instruction exists for its operands and K is a
 //!   multiple of the instruction's, and the layouts of the operands are the fragments that go with the result's;
-//! - `barrier`, `commit_copies` and `wait_copies` have no operands and no results.
+//! - `barrier`, `commit_copies`, `wait_copies` and `wait_stores` have no operands and no results;
+//! - the warps of roles are apart, within a block's threads; registers are a multiple of 8 from 24 to 240, the same for all roles of
+//!   a warpgroup;
+//! - what waits for a channel's barriers, or arrives at them, names one that has them, of a buffer that holds them;
+//! - a bulk copy's box lies in its tile of the slot, of one element width, swizzled alike, with a coordinate (`i32`) a dimension;
+//! - `product` is of a role of whole warpgroups; its accumulator and result lie as the instruction gives them, the left operand in
+//!   registers as it takes it, and slots are swizzled, their tiles of the result's rows, columns and one K;
+//! - `wait_products` gives what it takes; `return` gives the role's state.
 
 use cranelift_entity::EntityRef;
 
-use tesserine_set::DType;
+use tesserine_set::{DType, ParamKind};
 
 use super::{
-    BufferId, Channel, ChannelId, Fill, Kernel, OpKind, Role, RoleBody, SharedTile, Strategy, Type,
-    goes_through, index_tiles,
+    BufferId, Channel, ChannelId, Fill, Kernel, OpKind, ProductOperand, RingBarriers, Role,
+    RoleBody, SharedTile, Strategy, TensorMap, Type, goes_through, index_tiles,
 };
 use crate::{
     ir::{
@@ -38,7 +45,7 @@ use crate::{
     },
     layout::{
         Layout,
-        fragments::{MmaShape, Side, is_mma_result, operand},
+        fragments::{MmaShape, Side, is_mma_result, is_warpgroup_result, operand, warpgroup_left},
         is_in_order,
         swizzle::{CHUNK, SharedLayout},
     },
@@ -72,8 +79,15 @@ pub fn verify(kernel: &Kernel) -> Result<(), Vec<VerifyError>> {
             }
         }
     }
+    for (id, map) in &kernel.maps {
+        note(tensor_map(kernel, map).map_err(|message| format!("{id}: {message}")));
+    }
     for (id, channel) in &kernel.channels {
         note(ring(kernel, channel).map_err(|message| format!("{id}: {message}")));
+    }
+    // What is asked of operations has sound channels and maps for granted.
+    if !errors.is_empty() {
+        return Err(errors);
     }
     let mut with_layout = None;
     for role in &kernel.roles {
@@ -108,6 +122,35 @@ fn roles(roles: &[Role]) -> Finding {
             "two roles are called `{}`",
             role.name
         );
+        let end = u64::from(role.first_warp) + u64::from(role.warps);
+        ensure!(
+            end <= 32,
+            "role `{}` has warps up to {end} of a block's 32",
+            role.name
+        );
+        for other in &roles[..i] {
+            let apart = |a: &Role, b: &Role| a.first_warp + a.warps <= b.first_warp;
+            ensure!(
+                apart(role, other) || apart(other, role),
+                "roles `{}` and `{}` have warps in common",
+                other.name,
+                role.name
+            );
+            let groups = |r: &Role| r.first_warp / 4..=(r.first_warp + r.warps - 1) / 4;
+            let meet = groups(role).any(|g| groups(other).contains(&g));
+            ensure!(
+                !meet || role.registers == other.registers,
+                "roles `{}` and `{}` share a warpgroup, and have different registers",
+                other.name,
+                role.name
+            );
+        }
+        if let Some(registers) = role.registers {
+            ensure!(
+                registers.is_multiple_of(8) && (24..=240).contains(&registers),
+                "a thread cannot ask for {registers} registers"
+            );
+        }
     }
     Ok(())
 }
@@ -193,16 +236,72 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
         Ok(())
     };
     match &op.kind {
-        OpKind::WaitFull { .. }
-        | OpKind::WaitEmpty { .. }
-        | OpKind::ExpectBytes { .. }
-        | OpKind::CopyBulk { .. }
-        | OpKind::ArriveFull { .. }
-        | OpKind::ArriveEmpty { .. }
-        | OpKind::Product { .. }
-        | OpKind::WaitProducts { .. }
-        | OpKind::StoreBulk { .. }
-        | OpKind::WaitStores { .. } => {}
+        OpKind::WaitFull { channel } | OpKind::WaitEmpty { channel } => {
+            with_barriers(kernel, *channel)?;
+            is_i32s(body, op, 2)?;
+        }
+        OpKind::ArriveFull { channel } | OpKind::ArriveEmpty { channel } => {
+            with_barriers(kernel, *channel)?;
+            is_i32s(body, op, 1)?;
+        }
+        OpKind::ExpectBytes { channel, bytes } => {
+            with_barriers(kernel, *channel)?;
+            ensure!(*bytes < 1 << 20, "an mbarrier counts no {bytes} bytes");
+            is_i32s(body, op, 1)?;
+        }
+        OpKind::CopyBulk {
+            channel,
+            tile,
+            map,
+            offset,
+            ..
+        }
+        | OpKind::StoreBulk {
+            channel,
+            tile,
+            map,
+            offset,
+        } => {
+            let fills = matches!(op.kind, OpKind::CopyBulk { .. });
+            let (channel, tile) = of_channel(kernel, *channel, *tile)?;
+            ensure!(
+                !fills || channel.fill == Fill::Bulk && channel.barriers.is_some(),
+                "this channel is not filled by bulk copies"
+            );
+            let Some(map) = kernel.maps.get(*map) else {
+                return Err(format!("there is no {map}"));
+            };
+            let layout = tile.layout;
+            let alike = match map.swizzle {
+                0 => layout.mask == 0,
+                swizzle => layout.is_swizzled() && layout.pitch == swizzle,
+            };
+            ensure!(
+                alike && map.elem.bits() == tile.elem.bits(),
+                "the tile does not lie as the map says"
+            );
+            ensure!(
+                offset.is_multiple_of(128)
+                    && u64::from(*offset) + u64::from(map.box_bytes()) <= u64::from(layout.bytes()),
+                "a box of {} bytes at {offset} does not lie in its tile",
+                map.box_bytes()
+            );
+            is_i32s(body, op, 1 + map.dims.len())?;
+        }
+        OpKind::Product { a, b } => warpgroup_product(kernel, role, op, *a, *b)?,
+        OpKind::WaitProducts { .. } => {
+            let types = |values: &[ValueId]| -> Vec<Type> {
+                values.iter().map(|&v| body.ty(v).clone()).collect()
+            };
+            ensure!(
+                op.regions.is_empty() && types(&op.operands) == types(&op.results),
+                "`wait_products` gives what it takes"
+            );
+            ensure!(
+                role.warps.is_multiple_of(4) && role.first_warp.is_multiple_of(4),
+                "products are of whole warpgroups"
+            );
+        }
         OpKind::Tile(kind) => match kind {
             tile::OpKind::Load { .. }
             | tile::OpKind::Store { .. }
@@ -407,7 +506,7 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
                 }
                 at += index.operands();
             }
-            is_scalar(&body.ty(op.operands[starts + 1]).ty, DType::I64)?;
+            is_slot(&body.ty(op.operands[starts + 1]).ty)?;
             is_scalar(&body.ty(op.operands[starts + 2]).ty, DType::Bool)?;
         }
         OpKind::WriteShared { channel, tile } => {
@@ -425,7 +524,7 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
                 *value == tile::Type::tile(tile.elem, tile.shape),
                 "{value} does not fit its place in the channel"
             );
-            is_scalar(&body.ty(op.operands[1]).ty, DType::I64)?;
+            is_slot(&body.ty(op.operands[1]).ty)?;
         }
         OpKind::ReadShared {
             channel,
@@ -438,7 +537,7 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
                 op.operands.len() == 1 && op.results.len() == 1 && op.regions.is_empty(),
                 "`read_shared` takes a slot and gives a tile"
             );
-            is_scalar(&body.ty(op.operands[0]).ty, DType::I64)?;
+            is_slot(&body.ty(op.operands[0]).ty)?;
             let result = &body.ty(op.results[0]).ty;
             let mut shape = result.shape().to_vec();
             if *transposed {
@@ -453,7 +552,10 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
                 "{result} at {offsets:?} does not lie in its tile of the channel"
             );
         }
-        OpKind::Barrier | OpKind::CommitCopies | OpKind::WaitCopies { .. } => ensure!(
+        OpKind::Barrier
+        | OpKind::CommitCopies
+        | OpKind::WaitCopies { .. }
+        | OpKind::WaitStores { .. } => ensure!(
             op.operands.is_empty() && op.results.is_empty() && op.regions.is_empty(),
             "has no operands and no results"
         ),
@@ -466,6 +568,178 @@ fn is_scalar(ty: &tile::Type, elem: DType) -> Finding {
         *ty == tile::Type::Scalar(elem),
         "expected {elem}, found {ty}"
     );
+    Ok(())
+}
+
+fn is_slot(ty: &tile::Type) -> Finding {
+    ensure!(
+        matches!(ty, tile::Type::Scalar(DType::I64 | DType::I32)),
+        "expected a slot, found {ty}"
+    );
+    Ok(())
+}
+
+/// So many `i32` operands, and nothing else.
+fn is_i32s(body: &RoleBody, op: &Op<OpKind>, count: usize) -> Finding {
+    ensure!(
+        op.operands.len() == count && op.results.is_empty() && op.regions.is_empty(),
+        "takes {count} operands and gives none"
+    );
+    let mut operands = op.operands.iter();
+    operands.try_for_each(|&v| is_scalar(&body.ty(v).ty, DType::I32))
+}
+
+fn with_barriers(kernel: &Kernel, channel: ChannelId) -> Result<RingBarriers, String> {
+    let found = kernel.channels.get(channel).and_then(|c| c.barriers);
+    found.ok_or_else(|| format!("{channel} has no barriers"))
+}
+
+fn tensor_map(kernel: &Kernel, map: &TensorMap) -> Finding {
+    let params = &kernel.header.signature.params;
+    let Some(ParamKind::View(view)) = params.get(map.param as usize).map(|p| &p.kind) else {
+        return Err("is of no view".into());
+    };
+    ensure!(
+        view.dtype.bits() == map.elem.bits() && map.elem.bits() >= 8,
+        "sees {} as {}",
+        view.dtype,
+        map.elem
+    );
+    ensure!(
+        (1..=5).contains(&map.dims.len()),
+        "has {} dimensions",
+        map.dims.len()
+    );
+    for dim in &map.dims {
+        ensure!(
+            (dim.dim as usize) < view.extents.len() && dim.step > 0 && dim.extent != Some(0),
+            "has a dimension that the view lacks"
+        );
+        ensure!(
+            (1..=256).contains(&dim.extent_of_box),
+            "has a box of {} elements",
+            dim.extent_of_box
+        );
+    }
+    let bytes = map.dims.iter().fold(1, |bytes: u64, dim| {
+        bytes.saturating_mul(u64::from(dim.extent_of_box))
+    });
+    ensure!(bytes <= 1 << 18, "has a box of {bytes} elements");
+    let inner = map.dims[0].extent_of_box * map.elem.bits() / 8;
+    ensure!(
+        inner.is_multiple_of(CHUNK)
+            && matches!(map.swizzle, 0 | 32 | 64 | 128)
+            && (map.swizzle == 0 || inner <= map.swizzle),
+        "has rows of {inner} bytes in a swizzle of {}",
+        map.swizzle
+    );
+    Ok(())
+}
+
+/// What a warpgroup's product takes and gives; its extent along K.
+fn warpgroup_product(
+    kernel: &Kernel,
+    role: &Role,
+    op: &Op<OpKind>,
+    a: ProductOperand,
+    b: ProductOperand,
+) -> Finding {
+    let body = &role.body;
+    ensure!(
+        op.operands.len() == 4 && op.results.len() == 1 && op.regions.is_empty(),
+        "`product` takes two factors, an accumulator and a condition, and gives a tile"
+    );
+    ensure!(
+        role.warps.is_multiple_of(4) && role.first_warp.is_multiple_of(4),
+        "products are of whole warpgroups"
+    );
+    let [left, right, acc, accumulate] = [0, 1, 2, 3].map(|i| body.ty(op.operands[i]));
+    let result = body.ty(op.results[0]);
+    ensure!(acc == result, "accumulator and result of `product` differ");
+    is_scalar(&accumulate.ty, DType::Bool)?;
+    let &[m, n] = result.ty.shape() else {
+        return Err(format!("a product gives no {}", result.ty));
+    };
+    ensure!(
+        m.is_multiple_of(16 * role.warps) && n.is_multiple_of(8) && n <= 256,
+        "there is no product of {m} by {n} of {} warps",
+        role.warps
+    );
+    let layout = result.layout.as_deref();
+    ensure!(
+        layout.is_none_or(is_warpgroup_result),
+        "the result of `product` does not lie as warpgroups give it"
+    );
+    // The element, and the extents along what the result has too and along K.
+    let slot = |operand, ty: &Type, side: usize| -> Result<(DType, u32, u32), String> {
+        let ProductOperand::Slot {
+            channel,
+            tile,
+            transposed,
+        } = operand
+        else {
+            let tile::Type::Tile(_) = ty.ty else {
+                return Err(format!("{} is no tile", ty.ty));
+            };
+            let &[m, k] = ty.ty.shape() else {
+                return Err(format!("{} is no factor of a product", ty.ty));
+            };
+            return Ok((ty.ty.elem(), m, k));
+        };
+        is_scalar(&ty.ty, DType::I32)?;
+        let (_, tile) = of_channel(kernel, channel, tile)?;
+        ensure!(
+            tile.layout.is_swizzled() && tile.offset.is_multiple_of(SharedLayout::BULK_ALIGN),
+            "a factor of a product is not swizzled"
+        );
+        let [rows, columns] = tile.shape;
+        // In memory K is along the columns of a left factor, and along the rows of a right one.
+        let (kept, k) = if transposed == (side == 1) {
+            (rows, columns)
+        } else {
+            (columns, rows)
+        };
+        ensure!(
+            transposed == (side == 1) || tile.elem.bits() == 16,
+            "a product of {} has K along the rows",
+            tile.elem
+        );
+        Ok((tile.elem, kept, k))
+    };
+    ensure!(
+        b != ProductOperand::Registers,
+        "the right factor of a product lies in a slot"
+    );
+    let (left_elem, rows, k) = slot(a, left, 0)?;
+    let (right_elem, columns, right_k) = slot(b, right, 1)?;
+    ensure!(
+        rows == m && columns == n && k == right_k,
+        "a product of [{rows}, {k}] and [{right_k}, {columns}] gives no {}",
+        result.ty
+    );
+    let sum = result.ty.elem();
+    let eight = |t| matches!(t, DType::E4m3 | DType::E5m2);
+    let integer = |t| matches!(t, DType::I8 | DType::U8);
+    let fits = match (left_elem, right_elem) {
+        (DType::F16, DType::F16) | (DType::Bf16, DType::Bf16) | (DType::Tf32, DType::Tf32) => {
+            sum == DType::F32
+        }
+        (a, b) if eight(a) && eight(b) => sum == DType::F32,
+        (a, b) if integer(a) && integer(b) => sum == DType::I32,
+        _ => false,
+    };
+    ensure!(
+        fits && (k * left_elem.bits()).is_multiple_of(256),
+        "there is no product of {left_elem} and {right_elem} along {k} in {sum}"
+    );
+    if let (ProductOperand::Registers, Some(layout), Some(result)) =
+        (a, left.layout.as_deref(), layout)
+    {
+        ensure!(
+            *layout == warpgroup_left(result, k, 32 / left_elem.bits()),
+            "the left factor does not lie as the product takes it"
+        );
+    }
     Ok(())
 }
 
@@ -482,7 +756,7 @@ fn of_channel(
 }
 
 fn ring(kernel: &Kernel, channel: &Channel) -> Finding {
-    let align = SharedLayout::ALIGN;
+    let align = channel.align();
     ensure!(channel.depth > 0, "has no slots");
     let mut end = 0u64;
     for tile in &channel.tiles {
@@ -491,7 +765,9 @@ fn ring(kernel: &Kernel, channel: &Channel) -> Finding {
         ensure!(
             tile.elem.bits() >= 8
                 && shape[0] <= layout.rows
-                && row <= u64::from(layout.pitch)
+                && row <= u64::from(layout.pitch) * u64::from(layout.panels)
+                && (1..=1 << 12).contains(&layout.panels)
+                && (layout.panels == 1 || layout.pitch.is_power_of_two())
                 && layout.pitch.is_multiple_of(CHUNK)
                 && matches!(layout.mask, 0 | 1 | 3 | 7)
                 && (layout.pitch / CHUNK).is_multiple_of(layout.mask + 1)
@@ -504,9 +780,27 @@ fn ring(kernel: &Kernel, channel: &Channel) -> Finding {
             "a tile lies at {} in its slot",
             tile.offset
         );
-        end = u64::from(tile.offset) + u64::from(layout.rows) * u64::from(layout.pitch);
+        let panel = u64::from(layout.rows) * u64::from(layout.pitch);
+        end = u64::from(tile.offset) + panel.saturating_mul(u64::from(layout.panels));
     }
-    let slots = end.next_multiple_of(u64::from(align)) * u64::from(channel.depth);
+    ensure!(end <= 1 << 24, "has slots of {end} bytes");
+    if let Some(barriers) = channel.barriers {
+        let held = kernel.buffers.get(barriers.buffer);
+        let bytes = 16 * u64::from(channel.depth);
+        ensure!(
+            held.is_some_and(|b| u64::from(b.bytes) >= bytes && b.align.is_multiple_of(8)),
+            "its barriers of {bytes} bytes do not fit {}",
+            barriers.buffer
+        );
+        let counts = [barriers.full, barriers.empty];
+        ensure!(
+            counts.iter().all(|c| (1..1 << 20).contains(c)),
+            "its barriers count {counts:?} arrivals"
+        );
+    }
+    let slots = end
+        .next_multiple_of(u64::from(align))
+        .saturating_mul(u64::from(channel.depth));
     let buffer = kernel.buffers.get(channel.buffer);
     ensure!(
         buffer.is_some_and(|b| u64::from(b.bytes) >= slots && b.align.is_multiple_of(align)),

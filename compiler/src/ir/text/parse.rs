@@ -12,7 +12,7 @@ use super::Dialect;
 use crate::{
     ir::{
         Body, GridAxis, Header, Order, RegionId, Schedule, ValueId,
-        role::{BufferId, ChannelId},
+        role::{BufferId, ChannelId, MapId},
     },
     layout::Layout,
     span::Span,
@@ -43,6 +43,8 @@ pub struct Parser<'a> {
     pub(in crate::ir) buffers: u32,
     /// How many channels have been declared.
     pub(in crate::ir) channels: u32,
+    /// How many tensor maps have been declared.
+    pub(in crate::ir) maps: u32,
 }
 
 impl<'a> Parser<'a> {
@@ -67,6 +69,7 @@ impl<'a> Parser<'a> {
             values: HashMap::new(),
             buffers: 0,
             channels: 0,
+            maps: 0,
         }
     }
 
@@ -429,6 +432,12 @@ impl<'a> Parser<'a> {
     pub fn tile_channel(&mut self) -> Result<super::super::tile::ChannelId, ParseError> {
         let number = self.declared("channel", "channel", self.channels)?;
         Ok(super::super::tile::ChannelId::new(number))
+    }
+
+    /// `map0`, which must have been declared.
+    pub fn map(&mut self) -> Result<MapId, ParseError> {
+        let number = self.declared("map", "tensor map", self.maps)?;
+        Ok(MapId::new(number))
     }
 
     /// The number behind `prefix`, below `count`.

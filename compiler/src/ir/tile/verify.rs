@@ -142,7 +142,7 @@ fn check<K: Verifiable>(checker: &Checker<'_, K>, kind: &OpKind, op: &Op<K>) -> 
         OpKind::For { .. } => (variable, variable, 1),
         OpKind::While => (variable, variable, 2),
         OpKind::Yield => (variable, 0, 0),
-        OpKind::Return => (0, 0, 0),
+        OpKind::Return => (variable, 0, 0),
         OpKind::Assert { .. } | OpKind::Debug { .. } => (1, 0, 0),
         OpKind::Role(op) => match op {
             RoleOp::Roles(heads) => (0, 0, heads.len()),
@@ -558,7 +558,16 @@ fn check<K: Verifiable>(checker: &Checker<'_, K>, kind: &OpKind, op: &Op<K>) -> 
             types("yields", yielded(1), &operands)?;
             types("gives", results.iter().copied(), &operands)
         }
-        OpKind::Yield | OpKind::Return => Ok(()),
+        OpKind::Yield => Ok(()),
+        // What the next tile begins with.
+        OpKind::Return => {
+            let state = body.regions[body.root].args.iter().map(|&v| ty(v));
+            types(
+                "returns",
+                operands.iter().copied(),
+                &state.collect::<Vec<_>>(),
+            )
+        }
         OpKind::Assert { .. } => same(operands[0], &Type::Scalar(DType::Bool)),
         OpKind::Debug { .. } | OpKind::Role(_) => Ok(()),
     }
