@@ -481,6 +481,7 @@ fn a_launch_takes_the_first_body_whose_facts_hold() {
             facts: vec![],
             ..special.header.clone()
         },
+        channels: general.channels,
         body: general.body,
     };
     let instance = Instance {

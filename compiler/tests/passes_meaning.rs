@@ -385,6 +385,7 @@ fn program(steps: &[Step], warps: u32) -> Kernel {
             },
             span: Span::NONE,
         },
+        channels: cranelift_entity::PrimaryMap::new(),
         body,
     }
 }
@@ -1155,7 +1156,6 @@ impl Machine<'_> {
                 self.barrier();
                 return;
             }
-            OpKind::Atomic { .. } | OpKind::Arrive { .. } => panic!("not made here: {:?}", op.kind),
             OpKind::Dot { .. }
             | OpKind::CopyAsync { .. }
             | OpKind::Copy { .. }
@@ -1166,6 +1166,7 @@ impl Machine<'_> {
                 self.shared(&op);
                 return;
             }
+            _ => panic!("not made here: {:?}", op.kind),
         };
         self.values.insert(op.results[0], value);
     }
