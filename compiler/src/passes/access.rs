@@ -116,7 +116,7 @@ pub fn of(
 }
 
 /// The exponent of a power of two of bytes that divides the base and all strides but the last.
-fn alignment(header: &Header, param: u32, view: &ViewParam) -> u32 {
+pub fn alignment(header: &Header, param: u32, view: &ViewParam) -> u32 {
     header
         .requires
         .iter()

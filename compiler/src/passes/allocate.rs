@@ -23,12 +23,14 @@ use crate::{
 
 pub fn run(kernel: &mut Kernel, target: Target) -> Result<(), Diagnostics> {
     let mut uses = Uses::default();
-    for role in &kernel.roles {
+    for (number, role) in kernel.roles.iter().enumerate() {
+        uses.role = number;
         uses.visit(&role.body, role.body.root);
     }
+    uses.keep_rings(kernel);
     let limit = target.shared_per_block();
     let end = uses.place_channels(kernel);
-    if end == 0 {
+    if end == 0 && kernel.roles.len() == 1 {
         place_scratch_in_turn(kernel, &uses, limit);
     } else {
         uses.place_scratch(kernel, end);
@@ -89,12 +91,16 @@ struct User {
     span: Span,
     /// Its number in the text.
     at: u32,
+    /// The number of its role.
+    role: usize,
 }
 
 /// Who uses what when, in numbers of operations in textual order.
 #[derive(Default)]
 struct Uses {
     next: u32,
+    /// The number of the role that is visited.
+    role: usize,
     scratch: Vec<User>,
     /// By channel: from its first operation to its last.
     channels: SecondaryMap<ChannelId, Range<u32>>,
@@ -130,11 +136,13 @@ impl Uses {
                     buffer,
                     span: op.span,
                     at,
+                    role: self.role,
                 }),
                 OpKind::CopyAsync { channel, .. }
                 | OpKind::Copy { channel, .. }
                 | OpKind::WriteShared { channel, .. }
-                | OpKind::ReadShared { channel, .. } => {
+                | OpKind::ReadShared { channel, .. }
+                | OpKind::CopyBulk { channel, .. } => {
                     let life = &mut self.channels[channel];
                     if life.start >= life.end {
                         *life = at..at + 1;
@@ -157,12 +165,26 @@ impl Uses {
         }
     }
 
+    /// Rings that roles wait for each other by live as long as the block.
+    fn keep_rings(&mut self, kernel: &Kernel) {
+        for (id, _) in kernel.channels.iter().filter(|(_, c)| c.barriers.is_some()) {
+            self.channels[id] = 0..self.next;
+        }
+    }
+
     /// Places the channels one by one, each at the lowest place free while it lives. Where the last one ends.
     fn place_channels(&self, kernel: &mut Kernel) -> u32 {
         let mut placed: Vec<(Range<u32>, Range<u32>)> = Vec::new();
         for (id, channel) in &kernel.channels {
             let life = self.channels[id].clone();
             let buffer = &mut kernel.buffers[channel.buffer];
+            let start = first_free(&placed, &life, buffer.bytes, buffer.align);
+            buffer.offset = Some(start);
+            placed.push((life, start..start + buffer.bytes));
+        }
+        for barriers in kernel.channels.values().filter_map(|c| c.barriers) {
+            let buffer = &mut kernel.buffers[barriers.buffer];
+            let life = 0..self.next;
             let start = first_free(&placed, &life, buffer.bytes, buffer.align);
             buffer.offset = Some(start);
             placed.push((life, start..start + buffer.bytes));
@@ -182,10 +204,19 @@ impl Uses {
             })
             .collect();
         let mut end = channels_end;
+        // Roles run at once: each has scratch of its own, behind that of those before.
+        let alone = kernel.roles.len() == 1;
+        let (mut role, mut from) = (0, channels_end);
         for user in &self.scratch {
+            if user.role != role {
+                (role, from) = (user.role, end);
+            }
             let buffer = &mut kernel.buffers[user.buffer];
             let life = user.at..user.at + 1;
-            let start = first_free(&placed, &life, buffer.bytes, buffer.align);
+            let start = match alone {
+                true => first_free(&placed, &life, buffer.bytes, buffer.align),
+                false => from.next_multiple_of(buffer.align),
+            };
             buffer.offset = Some(start);
             end = end.max(start + buffer.bytes);
         }

@@ -24,12 +24,15 @@ use crate::{
     diagnostics::{Diagnostic, Diagnostics, codes},
     ir::{
         OpId, RegionId, ValueId,
-        role::{Buffer, Channel, ChannelId, Kernel, OpKind, RoleBody, Strategy, Type, index_tiles},
+        role::{
+            Buffer, Channel, ChannelId, Kernel, OpKind, ProductOperand, RoleBody, Strategy, Type,
+            index_tiles,
+        },
         tile,
     },
     layout::{
         Layout, blocked_by, convert_sources, copy_layout, copy_piece,
-        fragments::{self, Side, is_mma_result},
+        fragments::{self, Side, is_mma_result, is_warpgroup_result},
         ordered, result_layout,
         scratch::{ConvertBuffer, ReduceBuffer, through_bytes},
     },
@@ -111,6 +114,8 @@ struct Group {
     edges: Vec<usize>,
     /// How the products are computed whose results and accumulators are here: by `mma.sync` if any is.
     product: Option<Strategy>,
+    /// Results of products of a warpgroup's kind are here, which have one layout only.
+    by_warpgroups: bool,
     /// The products whose operands are here.
     operands: Vec<Operand>,
     /// The products whose operands are slices along K of what is here, with the K of all of it.
@@ -331,7 +336,13 @@ impl<'a> Planner<'a> {
                 OpKind::Tile(kind) if kind.is_elementwise() => {
                     vec![(op.results[0], op.operands.clone())]
                 }
-                OpKind::Dot { .. } => vec![(op.results[0], vec![op.operands[2]])],
+                OpKind::Dot { .. } | OpKind::Product { .. } => {
+                    vec![(op.results[0], vec![op.operands[2]])]
+                }
+                OpKind::WaitProducts { .. } => {
+                    let pairs = op.results.iter().zip(&op.operands);
+                    pairs.map(|(&r, &o)| (r, vec![o])).collect()
+                }
                 OpKind::Atomic { indices, .. } => {
                     let first = 1 + indices.iter().map(|i| i.operands()).sum::<usize>();
                     vec![(op.results[0], op.operands[first..].to_vec())]
@@ -381,6 +392,7 @@ impl<'a> Planner<'a> {
                     reduces: Vec::new(),
                     edges: Vec::new(),
                     product: None,
+                    by_warpgroups: false,
                     operands: Vec::new(),
                     cut: Vec::new(),
                     wishes: Vec::new(),
@@ -499,6 +511,11 @@ impl<'a> Planner<'a> {
                     }
                 }
             }
+            OpKind::Product { .. } => {
+                if let Some(result) = group(op.results.first()) {
+                    self.groups[result].by_warpgroups = true;
+                }
+            }
             OpKind::Through {
                 op: tile::OpKind::Scan { axis, .. },
                 ..
@@ -553,7 +570,8 @@ impl<'a> Planner<'a> {
         };
         let mut order: Vec<usize> = (0..self.groups.len()).collect();
         order.sort_by(|&a, &b| weight(&self.groups[b]).total_cmp(&weight(&self.groups[a])));
-        order.sort_by_key(|&g| self.groups[g].product.is_none());
+        let is_result = |g: &Group| g.product.is_some() || g.by_warpgroups;
+        order.sort_by_key(|&g| !is_result(&self.groups[g]));
         // Groups of products that an operand of another one is made of, and those of these others.
         let mut chained = vec![false; self.groups.len()];
         for (g, group) in self.groups.iter().enumerate() {
@@ -566,6 +584,12 @@ impl<'a> Planner<'a> {
             }
         }
         for g in order {
+            if self.groups[g].by_warpgroups {
+                let shape = &self.groups[g].shape;
+                let layout = fragments::warpgroup_result([shape[0], shape[1]], self.warps);
+                self.groups[g].layout = Some(layout);
+                continue;
+            }
             if let Some(strategy) = self.groups[g].product {
                 let shape = &self.groups[g].shape;
                 let layout =
@@ -816,6 +840,25 @@ impl<'a> Planner<'a> {
                     }
                     want(2, result);
                 }
+                OpKind::Product { a, .. } => {
+                    let Some(result) = of(op.results[0]) else {
+                        continue;
+                    };
+                    if *a == ProductOperand::Registers {
+                        let left = &self.body.ty(op.operands[0]).ty;
+                        let per = 32 / left.elem().bits();
+                        let k = left.shape()[1];
+                        want(0, Arc::new(fragments::warpgroup_left(&result, k, per)));
+                    }
+                    want(2, result);
+                }
+                OpKind::WaitProducts { .. } => {
+                    for (i, &result) in op.results.iter().enumerate() {
+                        if let Some(layout) = of(result) {
+                            want(i, layout);
+                        }
+                    }
+                }
                 OpKind::Through { op: through, .. } => match through {
                     tile::OpKind::Scan { axis, .. } => {
                         let result = op.results[0];
@@ -972,9 +1015,15 @@ impl<'a> Planner<'a> {
         blocked_by(shape, &order, &order, 1, self.warps)
     }
 
+    /// Whether roles pass each other tiles.
+    fn by_barriers(&self) -> bool {
+        self.channels.values().any(|c| c.barriers.is_some())
+    }
+
     /// Whether a fragment had better be converted to be stored: rows of it lie in pieces of a few bytes.
     fn is_dear(&self, own: &Layout, access: &Access, elem: DType) -> bool {
-        if !is_mma_result(own) {
+        // Scratch for what a warpgroup's product gives would take the room of the slots that feed it.
+        if !is_mma_result(own) || is_warpgroup_result(own) && self.by_barriers() {
             return false;
         }
         let rows = self.for_store(&own.shape, access);

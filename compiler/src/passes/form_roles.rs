@@ -1,5 +1,5 @@
-//! Says which warps execute what, and by which instructions products are computed. Today one role of all warps executes
-//! everything.
+//! Says which warps execute what, and by which instructions products are computed. Kernels of the role level have their author's roles
+//! ([`lower_roles`]); in others one role of all warps executes everything.
 //!
 //! How many warps: what the schedule says, else by the largest tile, so that a thread holds some 16 elements of it with
 //! up to eight warps, and 32 with up to 32; where there are products, by the largest of their results, since these want
@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use cranelift_entity::PrimaryMap;
 use tesserine_set::DType;
 
+use super::lower_roles;
 use crate::{
     diagnostics::{Diagnostic, Diagnostics, codes},
     ir::{RegionId, ValueId, role, tile},
@@ -25,6 +26,9 @@ const MANY: u64 = 32;
 const OF_PRODUCT: u64 = 64;
 
 pub fn run(kernel: &tile::Kernel, target: Target) -> Result<role::Kernel, Diagnostics> {
+    if let Some(roles) = lower_roles::roles_of(kernel) {
+        return lower_roles::run(kernel, roles, target);
+    }
     let warps = match kernel.header.schedule.warps {
         Some(warps) => checked(kernel, warps)?,
         None => chosen(kernel),
@@ -166,30 +170,6 @@ fn copy(
             .collect();
         let mut operands: Vec<ValueId> = op.operands.iter().map(|v| map[v]).collect();
         let kind = match op.kind.clone() {
-            tile::OpKind::Load { indices, cache } => role::OpKind::Load {
-                indices,
-                cache,
-                width: 1,
-            },
-            tile::OpKind::Store { indices, cache, .. } => role::OpKind::Store {
-                indices,
-                cache,
-                width: 1,
-            },
-            tile::OpKind::Atomic { op, indices } => role::OpKind::Atomic {
-                op,
-                indices,
-                scratch: None,
-            },
-            tile::OpKind::Arrive { indices } => role::OpKind::Arrive {
-                indices,
-                scratch: None,
-            },
-            tile::OpKind::Reduce { op, axis } => role::OpKind::Reduce {
-                op,
-                axis,
-                scratch: None,
-            },
             tile::OpKind::Dot => {
                 let mut product = Product {
                     to,
@@ -199,17 +179,48 @@ fn copy(
                 let strategy = product.fit(&mut operands, target);
                 role::OpKind::Dot { strategy }
             }
-            kind if role::goes_through(&kind) => role::OpKind::Through {
-                op: kind,
-                scratch: None,
-            },
-            kind => role::OpKind::Tile(kind),
+            kind => plain(kind),
         };
         let results = op.results.iter().map(|&r| typed(from.ty(r))).collect();
         let new = to.append(into, kind, operands, results, regions, op.span);
         for (&old, &new) in op.results.iter().zip(&to.ops[new].results) {
             map.insert(old, new);
         }
+    }
+}
+
+/// What an operation is in role IR before layouts are assigned, of all but products.
+pub(super) fn plain(kind: tile::OpKind) -> role::OpKind {
+    match kind {
+        tile::OpKind::Load { indices, cache } => role::OpKind::Load {
+            indices,
+            cache,
+            width: 1,
+        },
+        tile::OpKind::Store { indices, cache, .. } => role::OpKind::Store {
+            indices,
+            cache,
+            width: 1,
+        },
+        tile::OpKind::Atomic { op, indices } => role::OpKind::Atomic {
+            op,
+            indices,
+            scratch: None,
+        },
+        tile::OpKind::Arrive { indices } => role::OpKind::Arrive {
+            indices,
+            scratch: None,
+        },
+        tile::OpKind::Reduce { op, axis } => role::OpKind::Reduce {
+            op,
+            axis,
+            scratch: None,
+        },
+        kind if role::goes_through(&kind) => role::OpKind::Through {
+            op: kind,
+            scratch: None,
+        },
+        kind => role::OpKind::Tile(kind),
     }
 }
 

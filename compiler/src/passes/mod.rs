@@ -18,6 +18,7 @@ mod expand;
 mod expand_f64;
 mod form_roles;
 mod insert_barriers;
+mod lower_roles;
 mod pipeline;
 mod simplify;
 

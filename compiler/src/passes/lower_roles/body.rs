@@ -1,0 +1,733 @@
+//! Writes one role's body.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use cranelift_entity::PrimaryMap;
+use tesserine_set::DType;
+
+use super::{
+    LowerRole, Refused,
+    flight::{Flying, Freed, Held, Place, Ring, State},
+    not_yet,
+    rings::{self, Piece, Rings, Slice, Uses},
+};
+use crate::{
+    ir::{
+        OpId, RegionId, ValueId,
+        role::{self, MapId, ProductOperand, RoleBody, TensorMap},
+        tile::{
+            self, BinaryOp, ChannelId, CompareOp, Constant, Index, OpKind, PutSource, RoleOp, Type,
+        },
+    },
+    passes::form_roles,
+    span::Span,
+    target::Feature,
+};
+
+/// What a value of tile IR is in the role's body.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Bound {
+    Value(ValueId),
+    /// A tile of a slot, which is read in place.
+    Slot(SlotTile),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SlotTile {
+    channel: ChannelId,
+    tile: u32,
+    slot: ValueId,
+    transposed: bool,
+}
+
+/// Writes a role's body.
+pub(super) struct Lower<'a> {
+    pub(super) role: LowerRole<'a>,
+    pub(super) from: &'a tile::TileBody,
+    pub(super) uses: &'a Uses,
+    rings: &'a Rings,
+    maps: &'a mut PrimaryMap<MapId, TensorMap>,
+    pub(super) to: RoleBody,
+    pub(super) bound: HashMap<ValueId, Bound>,
+    pub(super) state: State,
+    /// The values that products are by now, by their keys.
+    pub(super) latest: HashMap<u32, ValueId>,
+    next_key: u32,
+    /// Where operations go.
+    pub(super) into: RegionId,
+    pub(super) span: Span,
+}
+
+impl<'a> Lower<'a> {
+    pub(super) fn role(
+        role: LowerRole<'a>,
+        uses: &'a Uses,
+        rings: &'a Rings,
+        maps: &'a mut PrimaryMap<MapId, TensorMap>,
+    ) -> Result<RoleBody, Refused> {
+        let to = RoleBody::new();
+        let into = to.root;
+        let mut lower = Lower {
+            role,
+            from: &role.kernel.body,
+            uses,
+            rings,
+            maps,
+            to,
+            bound: HashMap::new(),
+            state: State::default(),
+            latest: HashMap::new(),
+            next_key: 0,
+            into,
+            span: role.kernel.header.span,
+        };
+        lower.whole()?;
+        Ok(lower.to)
+    }
+
+    fn whole(&mut self) -> Result<(), Refused> {
+        for (&channel, used) in &self.uses.of_role[self.role.number] {
+            let mut place = |is: bool| {
+                is.then(|| {
+                    let [slot, phase] = [(); 2].map(|()| {
+                        self.to
+                            .add_argument(self.into, typed(Type::Scalar(DType::I32)))
+                    });
+                    Place { slot, phase }
+                })
+            };
+            let ring = Ring {
+                put: place(used.puts),
+                get: place(used.gets),
+                held: Vec::new(),
+            };
+            self.state.channels.insert(channel, ring);
+        }
+        self.shared()?;
+        self.ops(self.role.region)?;
+        self.settle(0);
+        if let Some(ring) = self.state.channels.values().find(|r| !r.held.is_empty()) {
+            let held = ring.held.len();
+            return Err(not_yet(self.span, format!("{held} slots held at the end")));
+        }
+        let state = self.places();
+        let kind = role::OpKind::Tile(OpKind::Return);
+        self.effect(kind, state);
+        Ok(())
+    }
+
+    /// The scalars that roles share and that this one needs. What else stands there is the first role's.
+    fn shared(&mut self) -> Result<(), Refused> {
+        let root = &self.from.regions[self.from.root].ops;
+        let mut needed: HashSet<ValueId> = HashSet::new();
+        let mut ops = Vec::new();
+        rings::inside(self.from, self.role.region, &mut ops);
+        needed.extend(ops.iter().flat_map(|&id| &self.from.ops[id].operands));
+        let mut taken: BTreeSet<OpId> = BTreeSet::new();
+        for &id in root.iter().rev() {
+            let op = &self.from.ops[id];
+            let effect = matches!(
+                op.kind,
+                OpKind::Store { .. }
+                    | OpKind::Atomic { .. }
+                    | OpKind::Assert { .. }
+                    | OpKind::Debug { .. }
+            );
+            let last = matches!(op.kind, OpKind::Return | OpKind::Role(_));
+            let first = self.role.number == 0;
+            if !last && (effect && first || op.results.iter().any(|r| needed.contains(r))) {
+                taken.insert(id);
+                let mut inner = vec![id];
+                for &region in &op.regions {
+                    rings::inside(self.from, region, &mut inner);
+                }
+                needed.extend(inner.iter().flat_map(|&id| &self.from.ops[id].operands));
+            }
+        }
+        for &id in root {
+            if taken.contains(&id) {
+                self.op(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All operations of a region but its terminator.
+    pub(super) fn ops(&mut self, region: RegionId) -> Result<(), Refused> {
+        for &id in &self.from.regions[region].ops {
+            if !matches!(self.from.ops[id].kind, OpKind::Yield | OpKind::Return) {
+                self.op(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn op(&mut self, id: OpId) -> Result<(), Refused> {
+        let op = &self.from.ops[id];
+        let around = std::mem::replace(&mut self.span, op.span);
+        let done = self.one(id);
+        self.span = around;
+        done
+    }
+
+    fn one(&mut self, id: OpId) -> Result<(), Refused> {
+        let op = &self.from.ops[id];
+        match &op.kind {
+            OpKind::Role(kind) => self.role_op(id, kind),
+            OpKind::For { .. } | OpKind::If | OpKind::While => self.control(id),
+            OpKind::Permute(perm) if perm[..] == [1, 0] => {
+                let Bound::Slot(tile) = self.bound[&op.operands[0]] else {
+                    return self.plain(id);
+                };
+                let turned = SlotTile {
+                    transposed: !tile.transposed,
+                    ..tile
+                };
+                self.bound.insert(op.results[0], Bound::Slot(turned));
+                Ok(())
+            }
+            // A product that is over.
+            OpKind::Cast if matches!(self.from.ty(op.results[0]), Type::Pending(_)) => {
+                let value = self.value(op.operands[0]);
+                self.bound.insert(op.results[0], Bound::Value(value));
+                Ok(())
+            }
+            OpKind::Store { indices, .. } => {
+                let value = op.operands[op.operands.len() - 1];
+                if let Bound::Slot(tile) = self.bound[&value]
+                    && self.stored_bulk(id, indices, tile)
+                {
+                    return Ok(());
+                }
+                self.plain(id)
+            }
+            OpKind::Dot => Err(not_yet(op.span, "a product that is no `mma`")),
+            _ => self.plain(id),
+        }
+    }
+
+    /// An operation that is the same in role IR.
+    fn plain(&mut self, id: OpId) -> Result<(), Refused> {
+        let op = &self.from.ops[id];
+        let operands = op.operands.iter().map(|&v| self.value(v)).collect();
+        let kind = form_roles::plain(op.kind.clone());
+        let types = op.results.iter().map(|&r| typed(as_tile(self.from.ty(r))));
+        let new = self.to.append(
+            self.into,
+            kind,
+            operands,
+            types.collect(),
+            Vec::new(),
+            op.span,
+        );
+        for (&old, &new) in op.results.iter().zip(&self.to.ops[new].results) {
+            self.bound.insert(old, Bound::Value(new));
+        }
+        Ok(())
+    }
+
+    fn role_op(&mut self, id: OpId, kind: &RoleOp) -> Result<(), Refused> {
+        let op = &self.from.ops[id];
+        match kind {
+            RoleOp::Put {
+                channel, sources, ..
+            } => self.put(id, *channel, sources),
+            RoleOp::Get { channel } => {
+                let Some(place) = self.ring(*channel).get else {
+                    unreachable!("a role that gets has a place");
+                };
+                self.effect(
+                    role::OpKind::WaitFull {
+                        channel: self.rings.id(*channel),
+                    },
+                    vec![place.slot, place.phase],
+                );
+                for (tile, &result) in op.results.iter().enumerate() {
+                    let tile = SlotTile {
+                        channel: *channel,
+                        tile: tile as u32,
+                        slot: place.slot,
+                        transposed: false,
+                    };
+                    self.bound.insert(result, Bound::Slot(tile));
+                }
+                let next = self.advanced(*channel, place);
+                let ring = self.ring(*channel);
+                ring.get = Some(next);
+                ring.held.push(Held {
+                    slot: place.slot,
+                    read: None,
+                });
+                Ok(())
+            }
+            RoleOp::Release { channel, lag } => self.release(*channel, *lag),
+            RoleOp::Mma => self.mma(id),
+            RoleOp::Await { .. } => {
+                let of = self.value(op.operands[0]);
+                let flying = self.state.flying.iter().find(|f| f.value == of);
+                if let Some(age) = flying.map(|f| f.age) {
+                    self.settle(age);
+                }
+                let value = self.value(op.operands[0]);
+                self.bound.insert(op.results[0], Bound::Value(value));
+                Ok(())
+            }
+            // Whatever is not done so is refused.
+            RoleOp::Require(_) => Ok(()),
+            RoleOp::Pingpong => Err(not_yet(op.span, "`pingpong`")),
+            RoleOp::Roles(_) => Err(not_yet(op.span, "roles within roles")),
+        }
+    }
+
+    fn put(&mut self, id: OpId, channel: ChannelId, sources: &[PutSource]) -> Result<(), Refused> {
+        let op = &self.from.ops[id];
+        let ring = self.rings.id(channel);
+        let Some(place) = self.ring(channel).put else {
+            unreachable!("a role that puts has a place");
+        };
+        let mut at = 0;
+        let mut slices = Vec::new();
+        let mut values = Vec::new();
+        for (number, source) in sources.iter().enumerate() {
+            match source {
+                PutSource::Slice { indices, .. } => {
+                    let slice = self
+                        .slice(op.operands[at], indices, channel, number as u32)
+                        .map_err(|missing| rings::no_bulk(op.span, &missing))?;
+                    let used = indices.iter().map(|i| i.operands()).sum::<usize>();
+                    let starts: Vec<ValueId> = op.operands[at + 1..at + 1 + used]
+                        .iter()
+                        .map(|&v| self.value(v))
+                        .collect();
+                    let boxes = self.coordinates(&slice, &starts);
+                    slices.push((number as u32, slice, boxes));
+                    at += 1 + used;
+                }
+                PutSource::Value => {
+                    let of = self.value(op.operands[at]);
+                    let flying = self.state.flying.iter().find(|f| f.value == of);
+                    if let Some(age) = flying.map(|f| f.age) {
+                        self.settle(age);
+                    }
+                    let value = self.value(op.operands[at]);
+                    values.push(self.as_matrix(value, channel, number as u32));
+                    at += 1;
+                }
+            }
+        }
+        self.effect(
+            role::OpKind::WaitEmpty { channel: ring },
+            vec![place.slot, place.phase],
+        );
+        if slices.is_empty() {
+            for (tile, value) in values.into_iter().enumerate() {
+                let kind = role::OpKind::WriteShared {
+                    channel: ring,
+                    tile: tile as u32,
+                };
+                self.effect(kind, vec![value, place.slot]);
+            }
+            self.effect(role::OpKind::ArriveFull { channel: ring }, vec![place.slot]);
+        } else {
+            let bytes = slices.iter().map(|(_, slice, _)| slice.bytes).sum();
+            let kind = role::OpKind::ExpectBytes {
+                channel: ring,
+                bytes,
+            };
+            self.effect(kind, vec![place.slot]);
+            for (tile, slice, boxes) in slices {
+                for (piece, at) in slice.boxes.iter().zip(boxes) {
+                    let kind = role::OpKind::CopyBulk {
+                        channel: ring,
+                        tile,
+                        map: slice.map,
+                        offset: piece.offset,
+                        multicast: false,
+                    };
+                    let operands = std::iter::once(place.slot).chain(at).collect();
+                    self.effect(kind, operands);
+                }
+            }
+        }
+        let next = self.advanced(channel, place);
+        self.ring(channel).put = Some(next);
+        Ok(())
+    }
+
+    fn slice(
+        &mut self,
+        view: ValueId,
+        indices: &[Index],
+        channel: ChannelId,
+        tile: u32,
+    ) -> Result<Slice, String> {
+        if !self.role.target.has(Feature::Bulk) {
+            return Err(format!("{} has none", self.role.target));
+        }
+        rings::slice(
+            &self.role.kernel.header,
+            rings::param(self.from, view),
+            self.from.ty(view).elem(),
+            indices,
+            &self.rings.ring(channel).tiles[tile as usize],
+            self.maps,
+        )
+    }
+
+    /// Where each box of a slice begins, as operands; `starts` are those of the indices.
+    fn coordinates(&mut self, slice: &Slice, starts: &[ValueId]) -> Vec<Vec<ValueId>> {
+        let starts: Vec<ValueId> = starts
+            .iter()
+            .map(|&v| self.scalar(OpKind::Cast, vec![v], DType::I32))
+            .collect();
+        let mut made = HashMap::new();
+        let boxes: &[Piece] = &slice.boxes;
+        boxes
+            .iter()
+            .map(|piece| {
+                let at = piece.at.iter();
+                at.map(|c| {
+                    let key = (c.operand, c.plus);
+                    if let Some(&value) = made.get(&key) {
+                        return value;
+                    }
+                    let value = match (c.operand, c.plus) {
+                        (Some(operand), 0) => starts[operand],
+                        (None, plus) => self.int(plus),
+                        (Some(operand), plus) => {
+                            let plus = self.int(plus);
+                            self.binary(BinaryOp::Add, starts[operand], plus)
+                        }
+                    };
+                    made.insert(key, value);
+                    value
+                })
+                .collect()
+            })
+            .collect()
+    }
+
+    /// Stores a slot's tile by bulk copies, if that is possible.
+    fn stored_bulk(&mut self, id: OpId, indices: &[Index], tile: SlotTile) -> bool {
+        let op = &self.from.ops[id];
+        if tile.transposed {
+            return false;
+        }
+        let Ok(slice) = self.slice(op.operands[0], indices, tile.channel, tile.tile) else {
+            return false;
+        };
+        let used = indices.iter().map(|i| i.operands()).sum::<usize>();
+        let starts: Vec<ValueId> = op.operands[1..1 + used]
+            .iter()
+            .map(|&v| self.value(v))
+            .collect();
+        let boxes = self.coordinates(&slice, &starts);
+        for (piece, at) in slice.boxes.iter().zip(boxes) {
+            let kind = role::OpKind::StoreBulk {
+                channel: self.rings.id(tile.channel),
+                tile: tile.tile,
+                map: slice.map,
+                offset: piece.offset,
+            };
+            let operands = std::iter::once(tile.slot).chain(at).collect();
+            self.effect(kind, operands);
+        }
+        self.state.storing = true;
+        true
+    }
+
+    fn release(&mut self, channel: ChannelId, lag: Option<u32>) -> Result<(), Refused> {
+        let span = self.span;
+        let ring = self.ring(channel);
+        if ring.held.is_empty() {
+            return Err(not_yet(span, "a slot that is not held here is given back"));
+        }
+        let held = ring.held.remove(0);
+        let freed = Freed {
+            channel,
+            slot: held.slot,
+            age: held.read.unwrap_or(0),
+            lag,
+            valid: None,
+        };
+        if held.read.is_none() {
+            self.arrive(freed);
+            return Ok(());
+        }
+        self.state.freed.push(freed);
+        self.give_back_due();
+        Ok(())
+    }
+
+    /// Gives back what must be by now.
+    fn give_back_due(&mut self) {
+        if let Some(pending) = self.state.due() {
+            self.settle(pending);
+        }
+    }
+
+    /// Says that a slot is read.
+    fn arrive(&mut self, freed: Freed) {
+        if std::mem::take(&mut self.state.storing) {
+            let kind = role::OpKind::WaitStores {
+                pending: 0,
+                read: true,
+            };
+            self.effect(kind, Vec::new());
+        }
+        let kind = role::OpKind::ArriveEmpty {
+            channel: self.rings.id(freed.channel),
+        };
+        let Some(valid) = freed.valid else {
+            return self.effect(kind, vec![freed.slot]);
+        };
+        let around = self.into;
+        let regions = [(); 2].map(|()| self.to.new_region());
+        for (i, region) in regions.into_iter().enumerate() {
+            self.into = region;
+            if i == 0 {
+                self.effect(kind.clone(), vec![freed.slot]);
+            }
+            self.effect(role::OpKind::Tile(OpKind::Yield), Vec::new());
+        }
+        self.into = around;
+        let kind = role::OpKind::Tile(OpKind::If);
+        self.to.append(
+            self.into,
+            kind,
+            vec![valid],
+            Vec::new(),
+            regions.to_vec(),
+            self.span,
+        );
+    }
+
+    /// Waits until at most `pending` products are in flight, and gives back what is free by that.
+    pub(super) fn settle(&mut self, pending: u32) {
+        if self.state.flying.iter().any(|f| f.age >= pending) || !self.state.freed.is_empty() {
+            let values: Vec<ValueId> = self.state.flying.iter().map(|f| f.value).collect();
+            let types = values.iter().map(|&v| self.to.ty(v).clone()).collect();
+            let kind = role::OpKind::WaitProducts { pending };
+            let new = self
+                .to
+                .append(self.into, kind, values, types, Vec::new(), self.span);
+            let results = self.to.ops[new].results.clone();
+            for (i, result) in results.into_iter().enumerate() {
+                let flying = &mut self.state.flying[i];
+                let old = std::mem::replace(&mut flying.value, result);
+                self.latest.insert(flying.key, result);
+                self.rebind(old, result);
+            }
+        }
+        for freed in self.state.waited(pending) {
+            self.arrive(freed);
+        }
+    }
+
+    /// What was bound to `old` is bound to `new`.
+    pub(super) fn rebind(&mut self, old: ValueId, new: ValueId) {
+        for bound in self.bound.values_mut() {
+            if let Bound::Value(value) = bound
+                && *value == old
+            {
+                *value = new;
+            }
+        }
+    }
+
+    fn mma(&mut self, id: OpId) -> Result<(), Refused> {
+        let op = &self.from.ops[id];
+        let result = self.from.ty(op.results[0]);
+        let (m, n) = (result.shape()[0], result.shape()[1]);
+        let warps = self.role.head.warps;
+        let elem = self.from.ty(op.operands[0]).elem();
+        if !self.role.target.has(Feature::Wgmma)
+            || !self.role.head.groups
+            || !m.is_multiple_of(16 * warps)
+            || !n.is_multiple_of(8)
+            || n > 256
+            || elem.bits() > 16
+        {
+            let what = format!(
+                "a product of [{m}, {n}] of {elem} by {warps} warps on {}",
+                self.role.target
+            );
+            return Err(not_yet(op.span, what));
+        }
+        let (a, left) = self.factor(op.operands[0])?;
+        let (b, right) = self.factor(op.operands[1])?;
+        if b == ProductOperand::Registers {
+            return Err(not_yet(op.span, "a right factor that lies in no slot"));
+        }
+        let ty = typed(as_tile(result));
+        let (acc, accumulate) = match op.operands.get(2) {
+            Some(&acc) => {
+                let acc = self.value(acc);
+                self.state.flying.retain(|f| f.value != acc);
+                (acc, true)
+            }
+            None => {
+                let zero = match result.elem().is_float() {
+                    true => Constant::Float(0.0, result.elem()),
+                    false => Constant::Int(0, result.elem()),
+                };
+                let zero = self.scalar(OpKind::Constant(zero), Vec::new(), result.elem());
+                let kind = role::OpKind::Tile(OpKind::Broadcast);
+                (self.made(kind, vec![zero], ty.clone()), false)
+            }
+        };
+        let yes = OpKind::Constant(Constant::Bool(accumulate));
+        let accumulate = self.scalar(yes, Vec::new(), DType::Bool);
+        let kind = role::OpKind::Product { a, b };
+        let value = self.made(kind, vec![left, right, acc, accumulate], ty);
+        self.state.begun();
+        for &operand in &op.operands[..2] {
+            if let Bound::Slot(tile) = self.bound[&operand] {
+                self.state.reads(tile.channel, tile.slot);
+            }
+        }
+        let key = self.new_key();
+        self.latest.insert(key, value);
+        self.state.flying.push(Flying { key, value, age: 0 });
+        self.bound.insert(op.results[0], Bound::Value(value));
+        self.give_back_due();
+        Ok(())
+    }
+
+    pub(super) fn new_key(&mut self) -> u32 {
+        self.next_key += 1;
+        self.next_key
+    }
+
+    fn factor(&mut self, value: ValueId) -> Result<(ProductOperand, ValueId), Refused> {
+        Ok(match self.bound[&value] {
+            Bound::Value(value) => (ProductOperand::Registers, value),
+            Bound::Slot(tile) => {
+                let of = &self.rings.ring(tile.channel).tiles[tile.tile as usize];
+                if !of.layout.is_swizzled() {
+                    return Err(not_yet(self.span, "a factor of rows of a few bytes"));
+                }
+                let operand = ProductOperand::Slot {
+                    channel: self.rings.id(tile.channel),
+                    tile: tile.tile,
+                    transposed: tile.transposed,
+                };
+                (operand, tile.slot)
+            }
+        })
+    }
+
+    /// A tile in registers, of whatever rank, as one of the rows and columns that a slot has.
+    fn as_matrix(&mut self, value: ValueId, channel: ChannelId, tile: u32) -> ValueId {
+        let of = &self.rings.ring(channel).tiles[tile as usize];
+        let ty = Type::tile(of.elem, of.shape);
+        if self.to.ty(value).ty == ty {
+            return value;
+        }
+        self.made(role::OpKind::Tile(OpKind::Reshape), vec![value], typed(ty))
+    }
+
+    /// A value of tile IR in registers.
+    pub(super) fn value(&mut self, value: ValueId) -> ValueId {
+        let tile = match self.bound[&value] {
+            Bound::Value(value) => return value,
+            Bound::Slot(tile) => tile,
+        };
+        let of = &self.rings.ring(tile.channel).tiles[tile.tile as usize];
+        let [rows, columns] = of.shape;
+        let shape = match tile.transposed {
+            true => [columns, rows],
+            false => [rows, columns],
+        };
+        let kind = role::OpKind::ReadShared {
+            channel: self.rings.id(tile.channel),
+            tile: tile.tile,
+            offsets: [0, 0],
+            transposed: tile.transposed,
+        };
+        let ty = Type::tile(of.elem, shape);
+        let read = self.made(kind, vec![tile.slot], typed(ty.clone()));
+        let wanted = self.from.ty(value);
+        if *wanted == ty {
+            return read;
+        }
+        let kind = role::OpKind::Tile(OpKind::Reshape);
+        self.made(kind, vec![read], typed(wanted.clone()))
+    }
+
+    /// The place after this one.
+    fn advanced(&mut self, channel: ChannelId, place: Place) -> Place {
+        let depth = self.rings.ring(channel).depth;
+        let one = self.int(1);
+        if depth == 1 {
+            let phase = self.binary(BinaryOp::Xor, place.phase, one);
+            return Place { phase, ..place };
+        }
+        let next = self.binary(BinaryOp::Add, place.slot, one);
+        let last = self.int(depth);
+        let compare = OpKind::Compare(CompareOp::Eq);
+        let wraps = self.scalar(compare, vec![next, last], DType::Bool);
+        let zero = self.int(0);
+        let slot = self.scalar(OpKind::Select, vec![wraps, zero, next], DType::I32);
+        let other = self.binary(BinaryOp::Xor, place.phase, one);
+        let phase = self.scalar(OpKind::Select, vec![wraps, other, place.phase], DType::I32);
+        Place { slot, phase }
+    }
+
+    pub(super) fn ring(&mut self, channel: ChannelId) -> &mut Ring {
+        self.state.channels.entry(channel).or_default()
+    }
+
+    /// The places in all rings, in order.
+    fn places(&self) -> Vec<ValueId> {
+        let rings = self.state.channels.values();
+        rings
+            .flat_map(|r| r.put.into_iter().chain(r.get))
+            .flat_map(|p| [p.slot, p.phase])
+            .collect()
+    }
+
+    pub(super) fn effect(&mut self, kind: role::OpKind, operands: Vec<ValueId>) {
+        self.to
+            .append(self.into, kind, operands, Vec::new(), Vec::new(), self.span);
+    }
+
+    fn made(&mut self, kind: role::OpKind, operands: Vec<ValueId>, ty: role::Type) -> ValueId {
+        let op = self
+            .to
+            .append(self.into, kind, operands, vec![ty], Vec::new(), self.span);
+        self.to.ops[op].results[0]
+    }
+
+    fn scalar(&mut self, kind: OpKind, operands: Vec<ValueId>, elem: DType) -> ValueId {
+        let ty = typed(Type::Scalar(elem));
+        self.made(role::OpKind::Tile(kind), operands, ty)
+    }
+
+    pub(super) fn int(&mut self, value: u32) -> ValueId {
+        let constant = Constant::Int(i64::from(value), DType::I32);
+        self.scalar(OpKind::Constant(constant), Vec::new(), DType::I32)
+    }
+
+    pub(super) fn bool(&mut self, value: bool) -> ValueId {
+        let constant = OpKind::Constant(Constant::Bool(value));
+        self.scalar(constant, Vec::new(), DType::Bool)
+    }
+
+    fn binary(&mut self, op: BinaryOp, a: ValueId, b: ValueId) -> ValueId {
+        self.scalar(OpKind::Binary(op), vec![a, b], DType::I32)
+    }
+}
+
+/// Without a layout.
+pub(super) fn typed(ty: Type) -> role::Type {
+    role::Type { ty, layout: None }
+}
+
+/// What a value is in role IR: a pending tile is a tile.
+pub(super) fn as_tile(ty: &Type) -> Type {
+    match ty {
+        Type::Pending(tile) => Type::Tile(tile.clone()),
+        ty => ty.clone(),
+    }
+}

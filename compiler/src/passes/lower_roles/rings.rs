@@ -1,0 +1,387 @@
+//! What a kernel's channels become: rings in shared memory, and how bulk copies see the slices that fill or leave them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use cranelift_entity::PrimaryMap;
+use tesserine_set::{DType, ParamKind};
+
+use super::{Refused, not_yet};
+use crate::{
+    ir::{
+        OpId, RegionId, ValueId,
+        role::{self, Buffer, Channel, Fill, MapDim, MapId, RingBarriers, SharedTile, TensorMap},
+        tile::{self, ChannelId, Index, OpKind, PutSource, RoleHead, RoleOp, Type},
+    },
+    layout::swizzle::{CHUNK, SharedLayout},
+    passes::access,
+    span::Span,
+};
+
+/// Elements of a box along one dimension.
+const LONGEST: u32 = 256;
+
+/// Dimensions of a tensor map.
+const DEEPEST: usize = 5;
+
+/// Bytes that a view's beginning and its rows are aligned to where bulk copies touch it.
+const ALIGNED: u32 = 16;
+
+/// What a role does with a channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Use {
+    pub(super) puts: bool,
+    pub(super) gets: bool,
+}
+
+/// Who uses the channels.
+pub(super) struct Uses {
+    /// By role: what it does with which channel.
+    pub(super) of_role: Vec<BTreeMap<ChannelId, Use>>,
+    /// Each `put`, with the role.
+    puts: Vec<(usize, OpId)>,
+    /// Warps of each role.
+    warps: Vec<u32>,
+}
+
+impl Uses {
+    pub(super) fn of(kernel: &tile::Kernel, heads: &[RoleHead], regions: &[RegionId]) -> Uses {
+        let mut uses = Uses {
+            of_role: vec![BTreeMap::new(); heads.len()],
+            puts: Vec::new(),
+            warps: heads.iter().map(|h| h.warps).collect(),
+        };
+        for (role, &region) in regions.iter().enumerate() {
+            let mut ops = Vec::new();
+            inside(&kernel.body, region, &mut ops);
+            for id in ops {
+                let (channel, puts) = match &kernel.body.ops[id].kind {
+                    OpKind::Role(RoleOp::Put { channel, .. }) => {
+                        uses.puts.push((role, id));
+                        (*channel, true)
+                    }
+                    OpKind::Role(RoleOp::Get { channel } | RoleOp::Release { channel, .. }) => {
+                        (*channel, false)
+                    }
+                    _ => continue,
+                };
+                let found = uses.of_role[role].entry(channel).or_default();
+                found.puts |= puts;
+                found.gets |= !puts;
+            }
+        }
+        uses
+    }
+}
+
+/// All operations in a region, those of inner ones too.
+pub(super) fn inside(body: &tile::TileBody, region: RegionId, found: &mut Vec<OpId>) {
+    for &id in &body.regions[region].ops {
+        found.push(id);
+        for &inner in &body.ops[id].regions {
+            inside(body, inner, found);
+        }
+    }
+}
+
+/// The rings, by channel.
+pub(super) struct Rings {
+    rings: HashMap<ChannelId, role::ChannelId>,
+    channels: PrimaryMap<role::ChannelId, Channel>,
+}
+
+impl Rings {
+    pub(super) fn make(
+        kernel: &tile::Kernel,
+        uses: &Uses,
+        formed: &mut role::Kernel,
+    ) -> Result<Rings, Refused> {
+        let mut rings = HashMap::new();
+        for (id, channel) in &kernel.channels {
+            let refused = [
+                (channel.over.is_some(), "a channel over another one"),
+                (channel.across.is_some(), "a channel across a cluster"),
+                (channel.tensor_memory, "a channel of tensor memory"),
+            ];
+            if let Some((_, what)) = refused.iter().find(|(is, _)| *is) {
+                return Err(not_yet(channel.span, what));
+            }
+            let fill = fill(kernel, uses, id)?;
+            let mut offset = 0u32;
+            let mut tiles = Vec::new();
+            for tile in &channel.tiles {
+                let mut tile = shared(&tile.shape, tile.elem).ok_or_else(|| {
+                    not_yet(
+                        channel.span,
+                        format!("a channel of {}", Type::Tile(tile.clone())),
+                    )
+                })?;
+                tile.offset = offset;
+                offset = (offset + tile.layout.bytes()).next_multiple_of(SharedLayout::BULK_ALIGN);
+                tiles.push(tile);
+            }
+            let of = |puts: bool| -> u32 {
+                let roles = uses.of_role.iter().zip(&uses.warps);
+                roles
+                    .filter(|(u, _)| {
+                        u.get(&id)
+                            .is_some_and(|u| if puts { u.puts } else { u.gets })
+                    })
+                    .map(|(_, warps)| warps)
+                    .sum::<u32>()
+                    .max(1)
+            };
+            let barriers = RingBarriers {
+                buffer: formed.buffers.push(Buffer {
+                    bytes: 16 * channel.depth,
+                    align: 16,
+                    offset: None,
+                }),
+                full: match fill {
+                    Fill::Registers => of(true),
+                    _ => 1,
+                },
+                empty: of(false),
+            };
+            let buffer = formed.buffers.next_key();
+            let ring = Channel {
+                tiles,
+                depth: channel.depth,
+                fill,
+                buffer,
+                barriers: Some(barriers),
+            };
+            formed.buffers.push(Buffer {
+                bytes: ring.slot_bytes() * ring.depth,
+                align: ring.align(),
+                offset: None,
+            });
+            rings.insert(id, formed.channels.push(ring));
+        }
+        Ok(Rings {
+            rings,
+            channels: formed.channels.clone(),
+        })
+    }
+
+    pub(super) fn id(&self, channel: ChannelId) -> role::ChannelId {
+        self.rings[&channel]
+    }
+
+    pub(super) fn ring(&self, channel: ChannelId) -> &Channel {
+        &self.channels[self.rings[&channel]]
+    }
+}
+
+/// How a channel's slots are filled: one way for all that is put.
+fn fill(kernel: &tile::Kernel, uses: &Uses, channel: ChannelId) -> Result<Fill, Refused> {
+    let mut found: Option<(usize, Fill)> = None;
+    for &(role, id) in &uses.puts {
+        let op = &kernel.body.ops[id];
+        let OpKind::Role(RoleOp::Put {
+            channel: of,
+            sources,
+            part,
+            within,
+        }) = &op.kind
+        else {
+            continue;
+        };
+        if *of != channel {
+            continue;
+        }
+        if *part || *within {
+            return Err(not_yet(
+                op.span,
+                "a part of a slot, or one that is handed on",
+            ));
+        }
+        let values = sources.iter().filter(|s| **s == PutSource::Value).count();
+        let fill = match values {
+            0 => Fill::Bulk,
+            n if n == sources.len() => Fill::Registers,
+            _ => return Err(not_yet(op.span, "slices and values in one slot")),
+        };
+        match found {
+            Some(first) if first != (role, fill) => {
+                return Err(not_yet(op.span, "a slot that is filled in several ways"));
+            }
+            _ => found = Some((role, fill)),
+        }
+    }
+    Ok(found.map_or(Fill::Registers, |(_, fill)| fill))
+}
+
+/// How a tile lies in a slot: with the widest swizzle that its rows are whole pieces of.
+fn shared(shape: &[u32], elem: DType) -> Option<SharedTile> {
+    let (rows, columns) = match *shape {
+        [columns] => (1, columns),
+        [rows, columns] => (rows, columns),
+        _ => return None,
+    };
+    let element = elem.bits() / 8;
+    let row = u64::from(columns) * u64::from(element);
+    let total = row * u64::from(rows);
+    if element == 0 || !row.is_multiple_of(u64::from(CHUNK)) || total > 1 << 20 {
+        return None;
+    }
+    let row = columns * element;
+    let swizzle = [128, 64, 32].into_iter().find(|s| row.is_multiple_of(*s));
+    let layout = match swizzle {
+        Some(swizzle) if rows > 1 => SharedLayout::swizzled(rows, columns, element, swizzle),
+        _ => SharedLayout {
+            rows,
+            pitch: row,
+            mask: 0,
+            shift: 0,
+            panels: 1,
+        },
+    };
+    Some(SharedTile {
+        elem,
+        shape: [rows, columns],
+        layout,
+        offset: 0,
+    })
+}
+
+/// A slice of a view as bulk copies move it: boxes of one map.
+pub(super) struct Slice {
+    pub(super) map: MapId,
+    pub(super) boxes: Vec<Piece>,
+    /// Bytes of all.
+    pub(super) bytes: u32,
+}
+
+/// One box of a slice.
+pub(super) struct Piece {
+    /// Where it lies in the tile of the slot.
+    pub(super) offset: u32,
+    /// By dimension of the map: where it begins.
+    pub(super) at: Vec<Coordinate>,
+}
+
+/// A coordinate of a box: an operand of the access, by number, and a constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Coordinate {
+    pub(super) operand: Option<usize>,
+    pub(super) plus: u32,
+}
+
+/// How the slice `indices` of a parameter is moved to or from `tile` by bulk copies; what is in the way if it is not. Operands are counted
+/// from the first one of the indices.
+pub(super) fn slice(
+    header: &crate::ir::Header,
+    param: Option<u32>,
+    elem: DType,
+    indices: &[Index],
+    tile: &SharedTile,
+    maps: &mut PrimaryMap<MapId, TensorMap>,
+) -> Result<Slice, String> {
+    let Some(param) = param else {
+        return Err("the view is no parameter".into());
+    };
+    let name = &header.signature.params[param as usize].name;
+    let ParamKind::View(view) = &header.signature.params[param as usize].kind else {
+        return Err(format!("`{name}` is no view"));
+    };
+    if view.strided {
+        return Err(format!("`{name}` may have gaps along its last dimension"));
+    }
+    if view.dtype.bits() != elem.bits() || elem.bits() < 8 {
+        return Err(format!("`{name}` is seen with elements of another width"));
+    }
+    if 1 << access::alignment(header, param, view).min(31) < ALIGNED {
+        return Err(format!("`aligned({name}, {ALIGNED})` is not known"));
+    }
+    if view.extents.len() != indices.len() || indices.len() > DEEPEST {
+        return Err(format!("`{name}` has more than {DEEPEST} dimensions"));
+    }
+    let element = elem.bits() / 8;
+    let [rows, columns] = tile.shape;
+    let inner = columns / tile.layout.panels;
+    let high = rows.min(LONGEST);
+    if inner > LONGEST || !rows.is_multiple_of(high) {
+        return Err(format!("a tile of {rows} by {columns} elements"));
+    }
+    // From the view's last dimension on: the number of the extents that follow it.
+    let mut dims = Vec::new();
+    let mut starts = Vec::new();
+    let mut end: usize = indices.iter().map(|i| i.operands()).sum();
+    let mut extents = 0;
+    for (dim, index) in indices.iter().enumerate().rev() {
+        let operand = end - index.operands();
+        end = operand;
+        let (operand, extent) = match *index {
+            Index::Scalar => (Some(operand), None),
+            Index::Range {
+                from: false,
+                until: false,
+                ..
+            } => (Some(operand), index.extent()),
+            Index::Whole { .. } => (None, index.extent()),
+            Index::Range { .. } => return Err("a slice with a limit".into()),
+            Index::Gather { .. } => return Err("indices that are a tile".into()),
+        };
+        let of_box = match (extent, extents) {
+            (None, 0) => return Err("columns that are not neighbours in memory".into()),
+            (None, _) => 1,
+            (Some(_), 0) => inner,
+            (Some(_), _) => high,
+        };
+        starts.push((operand, extent.map(|_| extents)));
+        extents += usize::from(extent.is_some());
+        dims.push(MapDim {
+            dim: dim as u32,
+            step: 1,
+            extent: None,
+            extent_of_box: of_box,
+        });
+    }
+    let map = TensorMap {
+        param,
+        elem,
+        dims,
+        swizzle: match tile.layout.mask {
+            0 => 0,
+            _ => tile.layout.pitch,
+        },
+    };
+    let mut boxes = Vec::new();
+    for panel in 0..tile.layout.panels {
+        for part in 0..rows / high {
+            let at = starts.iter().map(|&(operand, extent)| Coordinate {
+                operand,
+                plus: match extent {
+                    Some(0) => panel * inner,
+                    Some(_) => part * high,
+                    None => 0,
+                },
+            });
+            boxes.push(Piece {
+                offset: panel * tile.layout.panel_bytes() + part * high * tile.layout.pitch,
+                at: at.collect(),
+            });
+        }
+    }
+    let known = maps.iter().find(|(_, m)| **m == map).map(|(id, _)| id);
+    Ok(Slice {
+        map: known.unwrap_or_else(|| maps.push(map)),
+        boxes,
+        bytes: rows * columns * element,
+    })
+}
+
+/// The parameter that a view of tile IR is.
+pub(super) fn param(body: &tile::TileBody, view: ValueId) -> Option<u32> {
+    match body.ops[body.defining_op(view)?].kind {
+        OpKind::Param(index) => Some(index),
+        _ => None,
+    }
+}
+
+/// An error that names what bulk copies miss.
+pub(super) fn no_bulk(span: Span, missing: &str) -> Refused {
+    let mut refused = not_yet(span, "a slot filled without bulk copies");
+    *refused = refused.note(format!("a bulk copy is not possible: {missing}"));
+    refused
+}

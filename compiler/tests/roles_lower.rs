@@ -1,0 +1,140 @@
+//! Kernels of the role level: what their role IR waits for, and when.
+
+use tesserine_compiler::{
+    diagnostics::codes,
+    ir::{role, tile},
+    passes,
+    target::Target,
+};
+
+const PRODUCT: &str = include_str!("data/roles_product.tir");
+
+fn kernel(text: &str) -> tile::Kernel {
+    let kernel = tile::parse(text).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
+    tile::verify(&kernel).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
+    kernel
+}
+
+fn lowered(text: &str) -> role::Kernel {
+    let target = Target::parse("sm_90a").expect("a target");
+    passes::lower(&kernel(text), &target).unwrap_or_else(|e| panic!("{e:?}"))
+}
+
+/// The text with one thing changed.
+fn changed(from: &str, to: &str) -> String {
+    let text = PRODUCT.replace(from, to);
+    assert_ne!(text, PRODUCT, "{from}");
+    text
+}
+
+/// The lines of a role's body that begin with one of `words`, without what they give and take.
+fn steps(kernel: &role::Kernel, role: &str, words: &[&str]) -> Vec<String> {
+    let text = kernel.to_string();
+    let head = format!("role \"{role}\"");
+    let body = text.split("\nrole ").find_map(|part| {
+        let part = format!("role {part}");
+        part.starts_with(&head).then_some(part)
+    });
+    let body = body.unwrap_or_else(|| panic!("no role {role}:\n{text}"));
+    body.lines()
+        .map(str::trim)
+        .map(|line| line.split_once(" = ").map_or(line, |(_, line)| line))
+        .filter(|line| words.iter().any(|w| line.split(' ').next() == Some(w)))
+        .map(|line| line.split(" %").next().unwrap_or(line).to_owned())
+        .collect()
+}
+
+const WAITS: &[&str] = &[
+    "for",
+    "wait_full",
+    "wait_empty",
+    "expect_bytes",
+    "copy_bulk",
+    "product",
+    "wait_products",
+    "if",
+    "arrive_empty",
+    "arrive_full",
+    "write_shared",
+    "store_bulk",
+    "wait_stores",
+];
+
+#[test]
+fn slices_are_put_by_bulk_copies() {
+    let kernel = lowered(PRODUCT);
+    assert_eq!(
+        steps(&kernel, "load", WAITS),
+        [
+            "for",
+            "wait_empty channel0",
+            "expect_bytes channel0 49152",
+            "copy_bulk channel0 tile 0 at 0 map0",
+            "copy_bulk channel0 tile 1 at 0 map1",
+        ]
+    );
+    let boxes = |map: &role::TensorMap| -> Vec<(u32, u32)> {
+        map.dims.iter().map(|d| (d.dim, d.extent_of_box)).collect()
+    };
+    let maps: Vec<_> = kernel.maps.values().map(boxes).collect();
+    assert_eq!(maps, [[(1, 64), (0, 128)], [(1, 64), (0, 256)]]);
+    let channel = kernel.channels.values().next().expect("a channel");
+    let barriers = channel.barriers.expect("barriers");
+    // One thread expects the bytes; the eight warps of `math` read.
+    assert_eq!((barriers.full, barriers.empty), (1, 8));
+}
+
+/// With `lag 1` the slot of the product before is free once a newer one is all that flies; in the first iteration there is none.
+#[test]
+fn slots_are_given_back_as_their_lag_says() {
+    let kernel = lowered(PRODUCT);
+    assert_eq!(
+        steps(&kernel, "math", WAITS),
+        [
+            "for",
+            "wait_full channel0",
+            "product channel0 tile 0 by channel0 tile 1 transposed",
+            "wait_products 1",
+            "if",
+            "arrive_empty channel0",
+            "wait_products 0",
+            "if",
+            "arrive_empty channel0",
+        ]
+    );
+    let at_once = lowered(&changed("release channel0 lag 1", "release channel0 lag 0"));
+    assert_eq!(
+        steps(&at_once, "math", WAITS),
+        [
+            "for",
+            "wait_full channel0",
+            "product channel0 tile 0 by channel0 tile 1 transposed",
+            "wait_products 0",
+            "arrive_empty channel0",
+        ]
+    );
+}
+
+#[test]
+fn what_is_not_compiled_says_so() {
+    let target = Target::parse("sm_90a").expect("a target");
+    let other = Target::parse("sm_120a").expect("a target");
+    let cases = [
+        (
+            changed("  fact aligned(a, 16)\n", ""),
+            target,
+            "aligned(a, 16)",
+        ),
+        (PRODUCT.to_owned(), other, "sm_120a"),
+    ];
+    for (text, target, named) in cases {
+        let Err(found) = passes::lower(&kernel(&text), &target) else {
+            panic!("{named}: is compiled");
+        };
+        let all = format!("{found:?}");
+        assert!(
+            all.contains(named) && all.contains(codes::E0010.as_str()),
+            "{all}"
+        );
+    }
+}
