@@ -9,6 +9,9 @@ use tesserine_compiler::{
 
 const PRODUCT: &str = include_str!("data/roles_product.tir");
 
+/// The same, whose result a third role stores.
+const EPILOGUE: &str = include_str!("data/roles_epilogue.tir");
+
 fn kernel(text: &str) -> tile::Kernel {
     let kernel = tile::parse(text).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
     tile::verify(&kernel).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
@@ -113,6 +116,32 @@ fn slots_are_given_back_as_their_lag_says() {
             "arrive_empty channel0",
         ]
     );
+}
+
+#[test]
+fn results_leave_by_bulk_copies() {
+    let kernel = lowered(EPILOGUE);
+    let math = steps(&kernel, "math", WAITS);
+    let put = [
+        "wait_empty channel1",
+        "write_shared channel1 tile 0",
+        "arrive_full channel1",
+    ];
+    assert_eq!(math[9..], put.repeat(4));
+    let store = [
+        "wait_full channel1",
+        "store_bulk channel1 tile 0 at 0 map2",
+        "wait_stores 0 read",
+        "arrive_empty channel1",
+    ];
+    assert_eq!(steps(&kernel, "store", WAITS), store.repeat(4));
+    // The narrow roles share a warpgroup behind that of `math`.
+    let warps: Vec<(u32, u32)> = kernel
+        .roles
+        .iter()
+        .map(|r| (r.first_warp, r.warps))
+        .collect();
+    assert_eq!(warps, [(8, 1), (0, 8), (9, 1)]);
 }
 
 #[test]

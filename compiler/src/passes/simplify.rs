@@ -180,7 +180,7 @@ impl Simplify<'_> {
             OpKind::Load { .. } => {
                 matches!(self.to.ty(operands[0]), Type::View(v) if v.access == Access::Read)
             }
-            OpKind::Atomic { .. } | OpKind::Arrive { .. } => false,
+            OpKind::Atomic { .. } | OpKind::Arrive { .. } | OpKind::Role(_) => false,
             _ => true,
         };
         let key = format!("{kind:?} {operands:?} {ty:?}");
