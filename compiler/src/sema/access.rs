@@ -346,24 +346,8 @@ impl<'a> Evaluator<'a> {
         pad: Option<(&Value<'a>, Span)>,
         cache: Cache,
     ) -> Eval<Value<'a>> {
+        self.check_readable(slice)?;
         let view = slice.view.clone();
-        if view.access == Mode::Write {
-            return self.fail(
-                Diagnostic::error(
-                    codes::E0118,
-                    slice.span,
-                    format!(
-                        "`{}` is an `out view`: it is stored to, never read",
-                        view.name
-                    ),
-                )
-                .label(view.span, "declared here")
-                .help(format!(
-                    "declare it `{}: mut view<…>[…]` to read it too",
-                    view.name
-                )),
-            );
-        }
         let elem = loaded(view.elem);
         let pad = match pad {
             None => self.zero(elem, slice.span)?,
@@ -406,6 +390,29 @@ impl<'a> Evaluator<'a> {
             }
             _ => value,
         }
+    }
+
+    /// Checks that a slice may be read.
+    pub fn check_readable(&mut self, slice: &Slice) -> Eval<()> {
+        let view = &slice.view;
+        if view.access == Mode::Write {
+            let diagnostic =
+                Diagnostic::error(
+                    codes::E0118,
+                    slice.span,
+                    format!(
+                        "`{}` is an `out view`: it is stored to, never read",
+                        view.name
+                    ),
+                )
+                .label(view.span, "declared here")
+                .help(format!(
+                    "declare it `{}: mut view<…>[…]` to read it too",
+                    view.name
+                ));
+            return self.fail(diagnostic);
+        }
+        Ok(())
     }
 
     /// Checks that a slice may be stored to.

@@ -226,7 +226,7 @@ impl<'a> Evaluator<'a> {
                 let [a, b] = self.exactly(name, ["a", "b"], args, span)?;
                 self.join_last(&a, &b, span)
             }
-            "dot" => self.dot(args, span),
+            "dot" | "mma" => self.dot(name, args, span),
             "cumsum" => self.scan(ScanOp::Sum, name, args, span),
             "cummax" => self.scan(ScanOp::Max, name, args, span),
             "sort" => self.sort(args, span),
@@ -496,7 +496,7 @@ impl<'a> Evaluator<'a> {
         )
     }
 
-    fn cache(&mut self, expr: &'a ast::Expr) -> Eval<Cache> {
+    pub(super) fn cache(&mut self, expr: &'a ast::Expr) -> Eval<Cache> {
         match super::call::bare(expr).map(|n| n.name.as_str()) {
             Some("evict_first") => Ok(Cache::EvictFirst),
             Some("evict_last") => Ok(Cache::EvictLast),

@@ -9,6 +9,7 @@ use tesserine_set::{DType, Fact, Formula, FormulaOp, Signature, Term};
 use super::{
     Eval, Told,
     modules::{Def, Module, Program, nearest},
+    roles::Roles,
     value::{Host, Symbol, TypeValue, Value, VariantType, ViewValue},
     views::Logical,
 };
@@ -102,6 +103,8 @@ pub(crate) struct Evaluator<'a> {
     pub logical: HashMap<OpId, Logical>,
     /// Whether stores are the author's promise: within `scatter`.
     pub scatter: bool,
+    /// Channels, and the role being walked.
+    pub roles: Roles<'a>,
     /// Kernels whose bodies are being walked because they were called.
     pub fused: Vec<*const ast::Kernel>,
     steps: u64,
@@ -113,6 +116,16 @@ pub(crate) struct Evaluator<'a> {
     pub evaluating: Vec<*const ast::Const>,
     /// In a test: the tensors that it makes.
     pub tensors: Option<crate::testing::Tensors>,
+}
+
+/// What a walk had emitted at some time.
+pub(crate) struct Emitted {
+    body: TileBody,
+    constants: HashMap<(u64, DType), ValueId>,
+    symbols: HashMap<Symbol, ValueId>,
+    views: HashMap<(u32, DType), ValueId>,
+    prologue: usize,
+    assumed: usize,
 }
 
 /// What the end of a block is also the end of: what can be left from there early.
@@ -166,6 +179,7 @@ impl<'a> Evaluator<'a> {
             loops: Vec::new(),
             logical: HashMap::new(),
             scatter: false,
+            roles: Roles::default(),
             fused: Vec::new(),
             steps: 0,
             errors: 0,
@@ -264,6 +278,7 @@ impl<'a> Evaluator<'a> {
             Value::Run(id) => describe_type(self.body.ty(*id)),
             Value::Symbol(_) => "a scalar".into(),
             Value::View(view) => format!("the view `{}`", view.name),
+            Value::Channel(channel) => format!("the channel `{}`", channel.name),
             Value::Host(host) => match &**host {
                 Host::View(view) => format!("the view `{}`", view.name),
                 Host::Formula(_) => "a scalar".into(),
@@ -590,20 +605,35 @@ impl<'a> Evaluator<'a> {
 
     /// Runs `f` for what it gives, and forgets the operations that it emitted.
     pub fn attempt<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
-        let body = self.body.clone();
-        let (constants, symbols, views) = (
-            self.constants.clone(),
-            self.symbols.clone(),
-            self.views.clone(),
-        );
-        let (prologue, assumed, region) = (self.prologue, self.assumed.len(), self.region);
+        let before = self.emitted();
+        let region = self.region;
         self.region = self.body.new_region();
         let result = f(self);
-        self.body = body;
-        (self.constants, self.symbols, self.views) = (constants, symbols, views);
-        (self.prologue, self.region) = (prologue, region);
-        self.assumed.truncate(assumed);
+        self.forget(before);
+        self.region = region;
         result
+    }
+
+    /// What was emitted so far.
+    pub fn emitted(&self) -> Emitted {
+        Emitted {
+            body: self.body.clone(),
+            constants: self.constants.clone(),
+            symbols: self.symbols.clone(),
+            views: self.views.clone(),
+            prologue: self.prologue,
+            assumed: self.assumed.len(),
+        }
+    }
+
+    /// Forgets what was emitted since.
+    pub fn forget(&mut self, before: Emitted) {
+        self.body = before.body;
+        self.constants = before.constants;
+        self.symbols = before.symbols;
+        self.views = before.views;
+        self.prologue = before.prologue;
+        self.assumed.truncate(before.assumed);
     }
 
     pub fn int(&mut self, value: i64) -> ValueId {
@@ -701,8 +731,9 @@ impl<'a> Evaluator<'a> {
             Value::Float(_, Some(t)) => Some(Shape::Scalar(*t)),
             Value::Run(id) => match self.body.ty(*id) {
                 Type::Scalar(t) => Some(Shape::Scalar(*t)),
-                Type::Tile(t) => Some(Shape::Tile(t.elem, t.shape.clone())),
-                Type::View(_) | Type::Pending(_) => None,
+                // A product in flight has the shape that it will have; what needs its elements does not get them.
+                Type::Tile(t) | Type::Pending(t) => Some(Shape::Tile(t.elem, t.shape.clone())),
+                Type::View(_) => None,
             },
             _ => None,
         }
@@ -711,6 +742,9 @@ impl<'a> Evaluator<'a> {
     /// A scalar or tile of the body for `value`; constants take their own type.
     pub fn materialise(&mut self, value: &Value<'a>, span: Span) -> Eval<ValueId> {
         match value {
+            Value::Run(id) if matches!(self.body.ty(*id), Type::Pending(_)) => {
+                Err(self.unawaited(*id, span))
+            }
             Value::Run(id) => Ok(*id),
             Value::Int(_) => self.typed_constant(value, DType::I64, span),
             Value::Float(_, t) => self.typed_constant(value, t.unwrap_or(DType::F32), span),

@@ -134,8 +134,8 @@ impl<'a> Evaluator<'a> {
                 let elem = self.value_type(ty)?;
                 self.cast((&x, value.span), elem, span)
             }
-            ExprKind::Await { .. } => self.not_yet(span, "`await`"),
-            ExprKind::Get(_) => self.not_yet(span, "`get`"),
+            ExprKind::Await { value, lag } => self.await_(value, *lag, span),
+            ExprKind::Get(channel) => self.get(channel, span),
             ExprKind::View(inner) => self.view_expr(inner),
             ExprKind::Index { base, indices } => {
                 let value = self.expr(base)?;
@@ -165,7 +165,7 @@ impl<'a> Evaluator<'a> {
             }
             ExprKind::Call { callee, args } => self.call(callee, args, span),
             ExprKind::If(branch) => self.if_expr(branch),
-            ExprKind::Pingpong(_) => self.not_yet(span, "`pingpong`"),
+            ExprKind::Pingpong(pingpong) => self.pingpong(pingpong, span),
             ExprKind::Error => Err(Told),
         }
     }

@@ -21,7 +21,7 @@ use super::{
     call::{CArgument, bare, list},
     eval::{Binding, Evaluator, Frame, find_interface},
     modules::{Def, Module, Program, nearest},
-    races, uniform,
+    races, roles, uniform,
     value::{Extent, Origin, Symbol, TypeValue, Value, VariantType, VariantValue, ViewValue},
 };
 use crate::{
@@ -508,13 +508,15 @@ impl<'e, 'a> Maker<'e, 'a> {
         };
         let kernel = tile::Kernel {
             header,
-            channels: cranelift_entity::PrimaryMap::new(),
+            channels: std::mem::take(&mut ev.roles.channels),
             body: std::mem::take(&mut ev.body),
         };
         let logical = std::mem::take(&mut ev.logical);
         for diagnostic in races::check(&kernel, &logical)
             .into_iter()
             .chain(uniform::check(&kernel))
+            .chain(roles::check_products(&kernel))
+            .chain(roles::check_limits(&kernel, ev.target))
         {
             ev.diagnostics.push(diagnostic);
         }

@@ -23,6 +23,7 @@ pub(crate) mod modules;
 pub(crate) mod op;
 mod packed;
 mod races;
+mod roles;
 mod stmt;
 mod tile_ops;
 mod uniform;

@@ -13,6 +13,7 @@ use super::{
     access::Slice,
     eval::{Evaluator, Left, Shape, Tail, cast_help},
     fused::Call,
+    roles::becomes,
     value::{StructValue, Value, VariantValue},
 };
 use crate::{
@@ -49,9 +50,12 @@ enum Arm<'a> {
 impl<'a> Evaluator<'a> {
     /// A block in a scope of its own; its value is [`Value::Unit`] if it has none.
     pub fn block(&mut self, block: &'a ast::Block) -> Eval<Value<'a>> {
-        self.nested(block.span, |this| {
+        let required = self.roles.required.len();
+        let result = self.nested(block.span, |this| {
             this.scoped(|this| this.statements(&block.stmts, block.value.as_deref()))
-        })
+        });
+        self.roles.required.truncate(required);
+        result
     }
 
     /// The body of a kernel, for the points of the grid before the axes' `until`.
@@ -77,6 +81,11 @@ impl<'a> Evaluator<'a> {
             };
         }
         let body = Arm::Block(&kernel.body);
+        let is_roles = |s: &ast::Stmt| matches!(s.kind, StmtKind::Roles(_));
+        if kernel.body.stmts.iter().any(is_roles) && !matches!(inside, Value::Bool(_)) {
+            // What is shared is computed in any case; each role asks for itself.
+            self.roles.inside = Some(std::mem::replace(&mut inside, Value::Bool(true)));
+        }
         self.returning(&kernel.body);
         self.tail = Tail::Function;
         match inside {
@@ -104,7 +113,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Declares what a `return` in `block` needs, at the beginning of its function.
-    fn returning(&mut self, block: &'a ast::Block) {
+    pub(super) fn returning(&mut self, block: &'a ast::Block) {
         let mut names = Vec::new();
         scan_block(block, &mut names);
         if names.iter().any(|n| n == RETURN) {
@@ -193,6 +202,7 @@ impl<'a> Evaluator<'a> {
     /// `tail` is what the block ends in which the statement stands.
     fn statement_in(&mut self, stmt: &'a ast::Stmt, tail: Tail) -> Eval<()> {
         let span = stmt.span;
+        self.after_roles(span)?;
         match &stmt.kind {
             StmtKind::Let { pat, ty, value } => {
                 let result = self
@@ -251,7 +261,7 @@ impl<'a> Evaluator<'a> {
                 Ok(())
             }
             StmtKind::Assert { constant, args } => self.assert(*constant, args, span),
-            StmtKind::Require(_) => self.not_yet(span, "`require`"),
+            StmtKind::Require(features) => self.require(features, span),
             StmtKind::Workspace { .. } => self.fail(
                 Diagnostic::error(codes::E0508, span, "a workspace belongs to an `op`")
                     .help("a kernel takes memory as a parameter: `part: mut view<f32>[n]`"),
@@ -280,11 +290,41 @@ impl<'a> Evaluator<'a> {
                 };
                 self.call_kernel(call, span)
             }
-            StmtKind::Channel { .. } => self.not_yet(span, "a channel"),
-            StmtKind::Release { .. } => self.not_yet(span, "`release`"),
-            StmtKind::Pingpong(_) => self.not_yet(span, "`pingpong`"),
-            StmtKind::Put { .. } => self.not_yet(span, "`put`"),
-            StmtKind::Roles(_) => self.not_yet(span, "roles"),
+            StmtKind::Channel {
+                name,
+                count,
+                payload,
+                depth,
+                over,
+                across,
+            } => self.channel(
+                name,
+                count.as_ref(),
+                payload,
+                depth,
+                over.as_ref(),
+                across.as_ref(),
+                span,
+            ),
+            StmtKind::Release { channel, lag } => self.release(channel, *lag, span),
+            StmtKind::Pingpong(pingpong) => {
+                let value = self.pingpong(pingpong, span)?;
+                if matches!(value, Value::Unit) {
+                    return Ok(());
+                }
+                let what = self.describe(&value);
+                let title = format!("this `pingpong` gives {what}, which nothing uses");
+                self.fail(
+                    Diagnostic::error(codes::E0108, span, title).help("name it with `let`"),
+                )
+            }
+            StmtKind::Put {
+                channel,
+                slot,
+                at,
+                values,
+            } => self.put(channel, slot.as_ref(), at.as_deref(), values, span),
+            StmtKind::Roles(roles) => self.roles_statement(roles, span),
             StmtKind::Error => Err(Told),
         }
     }
@@ -607,6 +647,8 @@ impl<'a> Evaluator<'a> {
             }
             _ => match (self.run_type(old), self.run_type(&new)) {
                 (Some(a), Some(b)) if a == b => true,
+                // A product in flight, and what it gives.
+                (Some(a), Some(b)) if becomes(&a, &b) || becomes(&b, &a) => true,
                 // A literal takes the variable's type.
                 (Some(Type::Scalar(t)), Some(_))
                     if matches!(new, Value::Float(_, None) | Value::Int(_)) && t.is_float() =>
@@ -664,6 +706,11 @@ impl<'a> Evaluator<'a> {
     // Values across regions.
 
     /// Names of the current frame that `scan` assigns and that may change.
+    /// Names of the current frame that a block assigns and that may change.
+    pub(super) fn assigned_in(&self, block: &ast::Block) -> Vec<String> {
+        self.assigned(names_in(block))
+    }
+
     fn assigned(&self, names: Vec<String>) -> Vec<String> {
         let mut out: Vec<String> = Vec::new();
         for name in names {
@@ -674,14 +721,14 @@ impl<'a> Evaluator<'a> {
         out
     }
 
-    fn values(&self, names: &[String]) -> Vec<Value<'a>> {
+    pub(super) fn values(&self, names: &[String]) -> Vec<Value<'a>> {
         names
             .iter()
             .map(|n| self.local(n).map_or(Value::Error, |b| b.value.clone()))
             .collect()
     }
 
-    fn set(&mut self, names: &[String], values: Vec<Value<'a>>) {
+    pub(super) fn set(&mut self, names: &[String], values: Vec<Value<'a>>) {
         for (name, value) in names.iter().zip(values) {
             if let Some(slot) = self.local_mut(name) {
                 slot.value = value;
@@ -690,13 +737,11 @@ impl<'a> Evaluator<'a> {
     }
 
     /// The scalars and tiles of a value, in order.
-    fn leaves(&mut self, value: &Value<'a>, span: Span, out: &mut Vec<ValueId>) -> Eval<()> {
+    pub(super) fn leaves(&mut self, value: &Value<'a>, span: Span, out: &mut Vec<ValueId>) -> Eval<()> {
         match value {
-            Value::Run(_)
-            | Value::Int(_)
-            | Value::Float(..)
-            | Value::Bool(_)
-            | Value::Symbol(_) => {
+            // Perhaps a product in flight.
+            Value::Run(id) => out.push(*id),
+            Value::Int(_) | Value::Float(..) | Value::Bool(_) | Value::Symbol(_) => {
                 out.push(self.materialise(value, span)?);
             }
             Value::Tuple(items) | Value::List(items) => {
@@ -721,7 +766,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// The same value with other scalars and tiles.
-    fn with_leaves(
+    pub(super) fn with_leaves(
         &self,
         value: &Value<'a>,
         leaves: &mut impl Iterator<Item = ValueId>,
@@ -768,7 +813,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Runs `f` with a new region as the place for operations.
-    fn in_region<T>(&mut self, region: RegionId, f: impl FnOnce(&mut Self) -> T) -> T {
+    pub(super) fn in_region<T>(&mut self, region: RegionId, f: impl FnOnce(&mut Self) -> T) -> T {
         let outer = std::mem::replace(&mut self.region, region);
         let result = f(self);
         self.region = outer;

@@ -14,7 +14,7 @@ use crate::{
     diagnostics::{Diagnostic, codes},
     ir::{
         ValueId,
-        tile::{BinaryOp, ClusterOp, CompareOp, Constant, OpKind, ScanOp, Type, product_types},
+        tile::{BinaryOp, ClusterOp, CompareOp, Constant, OpKind, ScanOp, TileType, Type, product_types},
     },
     span::Span,
     syntax::ast,
@@ -615,9 +615,12 @@ impl<'a> Evaluator<'a> {
     }
 
     /// `dot(a, b)`, `dot(a, b, acc)`.
-    pub(super) fn dot(&mut self, args: Vec<Argument<'a>>, span: Span) -> Eval<Value<'a>> {
+    pub(super) fn dot(&mut self, name: &str, args: Vec<Argument<'a>>, span: Span) -> Eval<Value<'a>> {
+        if name == "mma" {
+            self.in_role(span, "`mma`")?;
+        }
         let mut placed = self
-            .place("dot", &["a", "b", "acc"], args, span)?
+            .place(name, &["a", "b", "acc"], args, span)?
             .into_iter();
         let (Some(Some(a)), Some(Some(b)), acc) =
             (placed.next(), placed.next(), placed.next().flatten())
@@ -625,11 +628,11 @@ impl<'a> Evaluator<'a> {
             return self.error(
                 codes::E0107,
                 span,
-                "`dot` takes two tiles, and perhaps a third to add to",
+                format!("`{name}` takes two tiles, and perhaps a third to add to"),
             );
         };
-        let (x, t, s) = self.matrix(&a)?;
-        let (y, u, r) = self.matrix(&b)?;
+        let (x, t, s) = self.matrix(name, &a)?;
+        let (y, u, r) = self.matrix(name, &b)?;
         let sums = product_types(t, u);
         let Some(&natural) = sums.first() else {
             if t != u && !product_types(t, t).is_empty() && !product_types(u, u).is_empty() {
@@ -642,7 +645,7 @@ impl<'a> Evaluator<'a> {
                     codes::E0102,
                     span,
                     format!(
-                        "`dot` takes tiles of one element type, and these are of `{t}` and `{u}`"
+                        "`{name}` takes tiles of one element type, and these are of `{t}` and `{u}`"
                     ),
                 )
                 .label(a.span, self.describe(&a.value))
@@ -658,7 +661,7 @@ impl<'a> Evaluator<'a> {
             return self.error(
                 codes::E0102,
                 odd.span,
-                format!("`dot` multiplies floats, `i8` or `u8`, and this is a tile of `{t}`"),
+                format!("`{name}` multiplies floats, `i8` or `u8`, and this is a tile of `{t}`"),
             );
         };
         let (Some((batch, &[m, k])), Some((others, &[inner, n]))) =
@@ -671,7 +674,7 @@ impl<'a> Evaluator<'a> {
                 codes::E0201,
                 vector.span,
                 format!(
-                    "`dot` takes matrices, and this is {}",
+                    "`{name}` takes matrices, and this is {}",
                     self.describe(&vector.value)
                 ),
             )
@@ -685,7 +688,7 @@ impl<'a> Evaluator<'a> {
                 codes::E0201,
                 span,
                 format!(
-                    "`dot` of {} and {}: the axes before the last two differ",
+                    "`{name}` of {} and {}: the axes before the last two differ",
                     show_shape(&s),
                     show_shape(&r)
                 ),
@@ -701,7 +704,7 @@ impl<'a> Evaluator<'a> {
                 codes::E0201,
                 span,
                 format!(
-                    "`dot` of {} and {}: the last axis of the first has {k}, the first of the second {inner}",
+                    "`{name}` of {} and {}: the last axis of the first has {k}, the first of the second {inner}",
                     show_shape(&s),
                     show_shape(&r)
                 ),
@@ -722,12 +725,16 @@ impl<'a> Evaluator<'a> {
             return self.fail(diagnostic);
         }
         let start = match acc {
-            None => {
-                let zero = self.zero(natural, span)?;
-                self.builder(span).broadcast(zero, &product)
-            }
+            None => None,
             Some(acc) => {
-                let (id, elem, shape) = self.matrix(&acc)?;
+                let (id, elem, shape) = match &acc.value {
+                    // The next product may add to one in flight.
+                    Value::Run(id) if matches!(self.body.ty(*id), Type::Pending(_)) => {
+                        let ty = self.body.ty(*id);
+                        (*id, ty.elem(), ty.shape().to_vec())
+                    }
+                    _ => self.matrix(name, &acc)?,
+                };
                 if shape != product {
                     let diagnostic = Diagnostic::error(
                         codes::E0201,
@@ -748,19 +755,38 @@ impl<'a> Evaluator<'a> {
                     let diagnostic = Diagnostic::error(
                         codes::E0102,
                         acc.span,
-                        format!("`dot` of `{t}` adds up in `{natural}`, and this is of `{elem}`"),
+                        format!("`{name}` of `{t}` adds up in `{natural}`, and this is of `{elem}`"),
                     )
                     .help(cast_help(&self.quote(acc.span), natural));
                     return self.fail(diagnostic);
                 }
-                id
+                Some(id)
+            }
+        };
+        if self.roles.within.is_some() {
+            let elem = start.map_or(natural, |acc| self.body.ty(acc).elem());
+            let product = TileType {
+                elem,
+                shape: product,
+            };
+            let flight = self.begin_product((x, y, start), product, span)?;
+            return Ok(Value::Run(match name {
+                "mma" => flight,
+                _ => self.await_value(flight, None, span),
+            }));
+        }
+        let start = match start {
+            Some(start) => start,
+            None => {
+                let zero = self.zero(natural, span)?;
+                self.builder(span).broadcast(zero, &product)
             }
         };
         Ok(Value::Run(self.builder(span).dot(x, y, start)))
     }
 
-    /// A tile that `dot` takes.
-    fn matrix(&mut self, arg: &Argument<'a>) -> Eval<(ValueId, DType, Vec<u32>)> {
+    /// A tile that `{name}` takes.
+    fn matrix(&mut self, name: &str, arg: &Argument<'a>) -> Eval<(ValueId, DType, Vec<u32>)> {
         match (&arg.value, self.shape_of(&arg.value)) {
             (_, Some(Shape::Tile(elem, shape))) => {
                 let id = self.materialise(&arg.value, arg.span)?;
@@ -771,7 +797,7 @@ impl<'a> Evaluator<'a> {
                 let mut diagnostic = Diagnostic::error(
                     codes::E0102,
                     arg.span,
-                    format!("`dot` takes tiles, and this is {what}"),
+                    format!("`{name}` takes tiles, and this is {what}"),
                 );
                 if matches!(arg.value, Value::View(_)) {
                     diagnostic =

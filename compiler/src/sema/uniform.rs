@@ -11,7 +11,7 @@ use crate::{
     diagnostics::{Diagnostic, codes},
     ir::{
         RegionId, ValueId,
-        tile::{ClusterOp, Kernel, OpKind, Type},
+        tile::{ClusterOp, Kernel, OpKind, RoleOp, Type},
     },
     span::Span,
 };
@@ -174,6 +174,18 @@ impl Check<'_> {
                         }
                     }
                     self.pass(&before, &op.results);
+                }
+                // What comes through a channel may have been another block's.
+                OpKind::Role(RoleOp::Get { .. }) => {
+                    self.vary(&op.results, self.all);
+                }
+                OpKind::Role(_) => {
+                    self.vary(&op.results, operands);
+                    for &inner in &op.regions {
+                        self.under(op.span, operands, inner);
+                        let yields = self.yields(inner);
+                        self.pass(&yields, &op.results);
+                    }
                 }
                 _ => {
                     self.vary(&op.results, operands);

@@ -4,7 +4,7 @@ use std::{fmt, rc::Rc};
 
 use tesserine_set::{Access, DType, Formula, ViewArg};
 
-use super::modules::Module;
+use super::{modules::Module, roles::ChannelValue};
 use crate::{ir::ValueId, span::Span, syntax::ast};
 
 /// A value at compile time: known, or the name of one at run time.
@@ -27,6 +27,8 @@ pub(crate) enum Value<'a> {
     /// A scalar that the signature or the grid gives: emitted at its first use.
     Symbol(Symbol),
     View(Rc<ViewValue>),
+    /// At the role level.
+    Channel(Rc<ChannelValue>),
     /// In an `op`: what the host knows before the launches.
     Host(Rc<Host>),
     Tuple(Rc<[Value<'a>]>),

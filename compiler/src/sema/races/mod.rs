@@ -7,6 +7,7 @@
 
 mod forms;
 mod proof;
+mod roles;
 mod words;
 
 use std::collections::{BTreeSet, HashMap};
@@ -17,7 +18,7 @@ use crate::{
     diagnostics::Diagnostic,
     ir::{
         OpId, RegionId, ValueId,
-        tile::{AtomicOp, BinaryOp, CompareOp, Index, Kernel, OpKind, Type, UnaryOp},
+        tile::{AtomicOp, BinaryOp, CompareOp, Index, Kernel, OpKind, PutSource, RoleOp, Type, UnaryOp},
     },
     sema::{
         value::Num,
@@ -35,6 +36,7 @@ pub(crate) fn check(kernel: &Kernel, logical: &HashMap<OpId, Logical>) -> Vec<Di
         logical,
         forms: Forms::new(kernel),
         accesses: Vec::new(),
+        role: None,
     };
     checker.region(None, kernel.body.root, &Context::default());
     let header = &kernel.header;
@@ -53,7 +55,17 @@ pub(crate) fn check(kernel: &Kernel, logical: &HashMap<OpId, Logical>) -> Vec<Di
         axes,
         extents: extents.collect(),
     };
-    checker.judge(&facts)
+    match checker.heads() {
+        None => checker.judge(&facts),
+        // Reads of stored views are an error whatever they are apart from.
+        Some(heads) => {
+            let mut out = checker.judge_roles(heads);
+            if out.is_empty() {
+                out = checker.judge(&facts);
+            }
+            out
+        }
+    }
 }
 
 /// Whether results depend on the order of blocks: a float is added up, or an old value used, by an atomic operation.
@@ -137,6 +149,8 @@ struct Access {
     kind: Kind,
     op: OpId,
     span: Span,
+    /// The role that does it, by its place.
+    role: Option<usize>,
     /// In the order of the program.
     place: usize,
     /// Of an element, as it is accessed.
@@ -232,6 +246,8 @@ struct Checker<'k> {
     logical: &'k HashMap<OpId, Logical>,
     forms: Forms<'k>,
     accesses: Vec<Access>,
+    /// The role that is being walked.
+    role: Option<usize>,
 }
 
 impl Checker<'_> {
@@ -259,7 +275,29 @@ impl Checker<'_> {
                     self.region(Some(op), data.regions[0], &yes);
                     self.region(Some(op), data.regions[1], &no);
                 }
-                OpKind::For { .. } | OpKind::While => {
+                OpKind::Role(RoleOp::Roles(_)) => {
+                    for (i, &inner) in data.regions.iter().enumerate() {
+                        self.role = Some(i);
+                        self.region(Some(op), inner, context);
+                    }
+                    self.role = None;
+                }
+                OpKind::Role(RoleOp::Put { sources, .. }) => {
+                    let mut at = 0;
+                    for source in sources {
+                        let used = match source {
+                            PutSource::Value => 0,
+                            PutSource::Slice { indices, .. } => {
+                                if self.forms.is_stored(data.operands[at]) {
+                                    self.access_at(op, (at, indices), Kind::Load, context);
+                                }
+                                indices.iter().map(|i| i.operands()).sum()
+                            }
+                        };
+                        at += 1 + used;
+                    }
+                }
+                OpKind::For { .. } | OpKind::While | OpKind::Role(RoleOp::Pingpong) => {
                     for &inner in &data.regions {
                         self.region(Some(op), inner, context);
                     }
@@ -304,12 +342,24 @@ impl Checker<'_> {
     }
 
     fn access(&mut self, op: OpId, indices: &[Index], kind: Kind, context: &Context) {
+        self.access_at(op, (0, indices), kind, context);
+    }
+
+    /// The access whose view is that operand of `op`.
+    fn access_at(
+        &mut self,
+        op: OpId,
+        (at, indices): (usize, &[Index]),
+        kind: Kind,
+        context: &Context,
+    ) {
         let body = &self.forms.kernel.body;
         let data = &body.ops[op];
-        let Some(param) = self.forms.param_of(data.operands[0]) else {
+        let view = data.operands[at];
+        let Some(param) = self.forms.param_of(view) else {
             return;
         };
-        let mut operands = data.operands[1..].iter();
+        let mut operands = data.operands[at + 1..].iter();
         let mut dims = Vec::new();
         for &index in indices {
             let mut next = || operands.next().map(|v| self.forms.form(*v));
@@ -346,8 +396,9 @@ impl Checker<'_> {
             kind,
             op,
             span: data.span,
+            role: self.role,
             place: self.accesses.len(),
-            bits: body.ty(data.operands[0]).elem().bits(),
+            bits: body.ty(view).elem().bits(),
             dims,
             logical,
             guards: context.guards.clone(),

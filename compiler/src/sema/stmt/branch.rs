@@ -8,6 +8,7 @@ use super::{
     super::{
         Eval, Told,
         eval::{Evaluator, Tail, describe_type},
+        roles::becomes,
         value::{StructValue, Value},
     },
     Arm,
@@ -293,6 +294,15 @@ impl<'a> Evaluator<'a> {
         );
         self.leaves(&x2, span, &mut leaves[0])?;
         self.leaves(&y2, span, &mut leaves[1])?;
+        // A product in flight in one arm only is over in the other.
+        let [ours, theirs] = &mut leaves;
+        for (x, y) in ours.iter_mut().zip(theirs) {
+            if becomes(self.body.ty(*x), self.body.ty(*y)) {
+                *x = self.in_region(regions[0], |this| this.in_flight(*x, span));
+            } else if becomes(self.body.ty(*y), self.body.ty(*x)) {
+                *y = self.in_region(regions[1], |this| this.in_flight(*y, span));
+            }
+        }
         let types = |this: &Self, v: &[ValueId]| {
             v.iter()
                 .map(|v| this.body.ty(*v).clone())

@@ -6,6 +6,7 @@ use super::{
     super::{
         Eval,
         eval::{Binding, Evaluator, Left, Tail},
+        roles::becomes,
         value::Value,
     },
     Arm,
@@ -205,23 +206,37 @@ impl<'a> Evaluator<'a> {
         for value in &before {
             self.leaves(value, span, &mut inits)?;
         }
-        let region = self.body.new_region();
-        let index = self.body.add_argument(region, Type::Scalar(DType::I64));
-        self.counters.insert(index, (operands[0], operands[2]));
-        let arguments = self.arguments(region, &inits);
-        let mut arguments = arguments.into_iter();
-        let carried: Vec<Value<'a>> = before
-            .iter()
-            .map(|v| self.with_leaves(v, &mut arguments))
-            .collect();
-        self.set(&names, carried);
-        let result = self.in_region(region, |this| {
-            let result = this.iteration(&loop_.body, |this| {
-                this.bind_index(loop_, part, Value::Run(index));
-                this.block_tail(&loop_.body)
+        let (region, result) = loop {
+            let flies = self.roles.within.is_some();
+            let emitted = flies.then(|| self.emitted());
+            let region = self.body.new_region();
+            let index = self.body.add_argument(region, Type::Scalar(DType::I64));
+            self.counters.insert(index, (operands[0], operands[2]));
+            let arguments = self.arguments(region, &inits);
+            let mut arguments = arguments.into_iter();
+            let carried: Vec<Value<'a>> = before
+                .iter()
+                .map(|v| self.with_leaves(v, &mut arguments))
+                .collect();
+            self.set(&names, carried);
+            let result = self.in_region(region, |this| {
+                let result = this.iteration(&loop_.body, |this| {
+                    this.bind_index(loop_, part, Value::Run(index));
+                    this.block_tail(&loop_.body)
+                });
+                this.end_of_loop(&names, result, &inits, &loop_.body, span)
             });
-            this.end_of_loop(&names, result, &loop_.body, span)
-        });
+            match (result, emitted) {
+                // What is in flight at the end is so at the beginning: once more, now that this is known.
+                (Ok(flights), Some(emitted)) if !flights.is_empty() => {
+                    self.forget(emitted);
+                    for i in flights {
+                        inits[i] = self.in_flight(inits[i], span);
+                    }
+                }
+                (result, _) => break (region, result.map(|_| ())),
+            }
+        };
         self.finish_loop(&names, &before, result, |this| {
             let label = loop_.label.as_ref().map(|l| l.name.clone());
             let op = this
@@ -464,7 +479,18 @@ impl<'a> Evaluator<'a> {
         }
         let result = self.in_region(regions[1], |this| {
             let result = body(this);
-            this.end_of_loop(&names, result, block, span)
+            let flights = this.end_of_loop(&names, result, &inits, block, span)?;
+            if flights.is_empty() {
+                return Ok(());
+            }
+            this.fail(
+                Diagnostic::error(
+                    codes::E0702,
+                    span,
+                    "this loop may end early, and carries a product that is in flight",
+                )
+                .help("a loop with products is a `for` without `break` and `return`"),
+            )
         });
         self.finish_loop(&names, &before, tested.and(result), |this| {
             let op = this.builder(span).while_(&inits, regions[0], regions[1]);
@@ -513,14 +539,16 @@ impl<'a> Evaluator<'a> {
             .collect()
     }
 
-    /// Ends a loop's region with the values of the carried names.
+    /// Ends a loop's region with the values of the carried names. Gives which of them are products in flight, and not so
+    /// at the beginning.
     fn end_of_loop(
         &mut self,
         names: &[String],
         result: Eval<Value<'a>>,
+        inits: &[ValueId],
         body: &'a ast::Block,
         span: Span,
-    ) -> Eval<()> {
+    ) -> Eval<Vec<usize>> {
         self.returned = None;
         let value = result?;
         if !matches!(value, Value::Unit) {
@@ -536,8 +564,17 @@ impl<'a> Evaluator<'a> {
         for value in self.values(names) {
             self.leaves(&value, span, &mut yields)?;
         }
+        let mut flights = Vec::new();
+        for (i, (yielded, init)) in yields.iter_mut().zip(inits).enumerate() {
+            let (end, begin) = (self.body.ty(*yielded), self.body.ty(*init));
+            if becomes(begin, end) {
+                flights.push(i);
+            } else if becomes(end, begin) {
+                *yielded = self.in_flight(*yielded, span);
+            }
+        }
         self.builder(span).yield_(yields);
-        Ok(())
+        Ok(flights)
     }
 
     fn finish_loop(

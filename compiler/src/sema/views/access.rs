@@ -800,6 +800,11 @@ impl Ix {
 }
 
 impl AxisOrder {
+    /// Whether the tile of the operation is the author's.
+    pub fn is_same(&self) -> bool {
+        self.is_sorted() && self.fine == self.flat
+    }
+
     fn is_sorted(&self) -> bool {
         self.place.iter().enumerate().all(|(i, &p)| i as u32 == p)
     }
