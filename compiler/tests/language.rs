@@ -2,7 +2,6 @@
 //!
 //! The word behind a block's ``` says what it is. `tess`: a file, checked, with its tests run. `tess,body`: statements in the
 //! kernel [`AROUND`]. `tess,test`: statements of a test. `tess,fails(E0102)`: this code is said of it, and no other.
-//! Role-level programs are `fails(E0010)`.
 
 use std::{collections::BTreeSet, fs, path::Path};
 

@@ -396,20 +396,19 @@ impl<'a> Evaluator<'a> {
     pub fn check_readable(&mut self, slice: &Slice) -> Eval<()> {
         let view = &slice.view;
         if view.access == Mode::Write {
-            let diagnostic =
-                Diagnostic::error(
-                    codes::E0118,
-                    slice.span,
-                    format!(
-                        "`{}` is an `out view`: it is stored to, never read",
-                        view.name
-                    ),
-                )
-                .label(view.span, "declared here")
-                .help(format!(
-                    "declare it `{}: mut view<…>[…]` to read it too",
+            let diagnostic = Diagnostic::error(
+                codes::E0118,
+                slice.span,
+                format!(
+                    "`{}` is an `out view`: it is stored to, never read",
                     view.name
-                ));
+                ),
+            )
+            .label(view.span, "declared here")
+            .help(format!(
+                "declare it `{}: mut view<…>[…]` to read it too",
+                view.name
+            ));
             return self.fail(diagnostic);
         }
         Ok(())

@@ -54,6 +54,8 @@ pub(crate) struct Roles<'a> {
     pub required: Vec<(Feature, Span)>,
     /// Where `roles` stands, once it is walked.
     done: Option<Span>,
+    /// The target has none of this, as has been said.
+    refused: bool,
     /// What must hold for a point of the grid to be one, if the axes have an `until`.
     pub inside: Option<Value<'a>>,
 }
@@ -116,6 +118,9 @@ impl<'a> Evaluator<'a> {
         if self.target.has(target::Feature::Bulk) {
             return Ok(());
         }
+        if std::mem::replace(&mut self.roles.refused, true) {
+            return Err(Told);
+        }
         let name = self.target.name();
         self.fail(
             Diagnostic::error(
@@ -173,7 +178,9 @@ impl<'a> Evaluator<'a> {
         self.role_target(span)?;
         let count = match count {
             None => None,
-            Some(count) => Some(self.small(count, "the length of an array of channels", MAX_CHANNELS)?),
+            Some(count) => {
+                Some(self.small(count, "the length of an array of channels", MAX_CHANNELS)?)
+            }
         };
         let tiles = self.payload(payload)?;
         let depth = self.small(depth, "the number of slots", MAX_DEPTH)?;
@@ -182,7 +189,8 @@ impl<'a> Evaluator<'a> {
             Some(other) => {
                 let storage = self.channel_named(other)?;
                 if storage.count != count {
-                    let title = "a channel and what it lies over are both single, or arrays of one length";
+                    let title =
+                        "a channel and what it lies over are both single, or arrays of one length";
                     let diagnostic = Diagnostic::error(codes::E0704, other.span, title)
                         .label(storage.span, "declared here");
                     return self.fail(diagnostic);
@@ -272,7 +280,11 @@ impl<'a> Evaluator<'a> {
                 let elem = self.value_type(elem)?;
                 let shape = self.dims(dims, ty.span)?;
                 if shape.is_empty() {
-                    return self.error(codes::E0704, ty.span, "a channel passes tiles, not scalars");
+                    return self.error(
+                        codes::E0704,
+                        ty.span,
+                        "a channel passes tiles, not scalars",
+                    );
                 }
                 self.check_elements(&shape, ty.span)?;
                 Ok(vec![TileType { elem, shape }])
@@ -451,7 +463,13 @@ impl<'a> Evaluator<'a> {
             Some(at) => Some(self.part_start(at, &declared, span)?),
         };
         for (i, (source, tile)) in sources.iter().zip(&declared.tiles).enumerate() {
-            self.fills(source, tile, &declared, start.as_ref().map(|(s, _)| &s[..]), i)?;
+            self.fills(
+                source,
+                tile,
+                &declared,
+                start.as_ref().map(|(s, _)| &s[..]),
+                i,
+            )?;
         }
         let mut operands: Vec<ValueId> = Vec::new();
         let mut kinds = Vec::new();
@@ -539,7 +557,10 @@ impl<'a> Evaluator<'a> {
             let diagnostic = Diagnostic::error(
                 codes::E0705,
                 source.span,
-                format!("{called} passes `{}`, and this is of `{}`", tile.elem, source.elem),
+                format!(
+                    "{called} passes `{}`, and this is of `{}`",
+                    tile.elem, source.elem
+                ),
             )
             .label(channel.span, "declared here")
             .help(cast_help(&text, tile.elem));
@@ -594,14 +615,20 @@ impl<'a> Evaluator<'a> {
                 ),
             )
             .label(channel.span, "declared here")
-            .help(format!("write `put {} in x {{ … }}`, where `x` is `get {over}`", channel.name));
+            .help(format!(
+                "write `put {} in x {{ … }}`, where `x` is `get {over}`",
+                channel.name
+            ));
             return self.fail(diagnostic);
         };
         if channel.over.is_none() {
             let diagnostic = Diagnostic::error(
                 codes::E0705,
                 slot.span,
-                format!("`{}` has slots of its own, so it is put in no other's", channel.name),
+                format!(
+                    "`{}` has slots of its own, so it is put in no other's",
+                    channel.name
+                ),
             )
             .label(channel.span, "declared here")
             .help("to hand a slot on, declare the channel `over` that of the slot");
@@ -630,7 +657,10 @@ impl<'a> Evaluator<'a> {
                 let diagnostic = Diagnostic::error(
                     codes::E0705,
                     slot.span,
-                    format!("this slot is one of `{from}`, whose storage `{}` does not share", channel.name),
+                    format!(
+                        "this slot is one of `{from}`, whose storage `{}` does not share",
+                        channel.name
+                    ),
                 )
                 .label(channel.span, "declared here");
                 self.fail(diagnostic)
@@ -838,7 +868,9 @@ impl<'a> Evaluator<'a> {
             return self.error(
                 codes::E0707,
                 role.size.span,
-                format!("a block has at most {MAX_WARPS} warps, and `{name}` would have {size} {unit}"),
+                format!(
+                    "a block has at most {MAX_WARPS} warps, and `{name}` would have {size} {unit}"
+                ),
             );
         }
         let groups = role.unit == ast::RoleUnit::Warpgroup;
@@ -963,7 +995,10 @@ impl<'a> Evaluator<'a> {
         }
         for name in features {
             let Some(feature) = Feature::ALL.into_iter().find(|f| f.name() == name.name) else {
-                let known: Vec<String> = Feature::ALL.iter().map(|f| format!("`{}`", f.name())).collect();
+                let known: Vec<String> = Feature::ALL
+                    .iter()
+                    .map(|f| format!("`{}`", f.name()))
+                    .collect();
                 return self.fail(
                     Diagnostic::error(
                         codes::E0708,
@@ -985,7 +1020,10 @@ impl<'a> Evaluator<'a> {
                 return self.error(
                     codes::E0708,
                     name.span,
-                    format!("{target} has no `{}`, which is required here", feature.name()),
+                    format!(
+                        "{target} has no `{}`, which is required here",
+                        feature.name()
+                    ),
                 );
             }
             self.roles.required.push((feature, name.span));

@@ -314,9 +314,7 @@ impl<'a> Evaluator<'a> {
                 }
                 let what = self.describe(&value);
                 let title = format!("this `pingpong` gives {what}, which nothing uses");
-                self.fail(
-                    Diagnostic::error(codes::E0108, span, title).help("name it with `let`"),
-                )
+                self.fail(Diagnostic::error(codes::E0108, span, title).help("name it with `let`"))
             }
             StmtKind::Put {
                 channel,
@@ -737,7 +735,12 @@ impl<'a> Evaluator<'a> {
     }
 
     /// The scalars and tiles of a value, in order.
-    pub(super) fn leaves(&mut self, value: &Value<'a>, span: Span, out: &mut Vec<ValueId>) -> Eval<()> {
+    pub(super) fn leaves(
+        &mut self,
+        value: &Value<'a>,
+        span: Span,
+        out: &mut Vec<ValueId>,
+    ) -> Eval<()> {
         match value {
             // Perhaps a product in flight.
             Value::Run(id) => out.push(*id),

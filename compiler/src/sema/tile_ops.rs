@@ -14,7 +14,9 @@ use crate::{
     diagnostics::{Diagnostic, codes},
     ir::{
         ValueId,
-        tile::{BinaryOp, ClusterOp, CompareOp, Constant, OpKind, ScanOp, TileType, Type, product_types},
+        tile::{
+            BinaryOp, ClusterOp, CompareOp, Constant, OpKind, ScanOp, TileType, Type, product_types,
+        },
     },
     span::Span,
     syntax::ast,
@@ -615,7 +617,12 @@ impl<'a> Evaluator<'a> {
     }
 
     /// `dot(a, b)`, `dot(a, b, acc)`.
-    pub(super) fn dot(&mut self, name: &str, args: Vec<Argument<'a>>, span: Span) -> Eval<Value<'a>> {
+    pub(super) fn dot(
+        &mut self,
+        name: &str,
+        args: Vec<Argument<'a>>,
+        span: Span,
+    ) -> Eval<Value<'a>> {
         if name == "mma" {
             self.in_role(span, "`mma`")?;
         }
@@ -755,7 +762,9 @@ impl<'a> Evaluator<'a> {
                     let diagnostic = Diagnostic::error(
                         codes::E0102,
                         acc.span,
-                        format!("`{name}` of `{t}` adds up in `{natural}`, and this is of `{elem}`"),
+                        format!(
+                            "`{name}` of `{t}` adds up in `{natural}`, and this is of `{elem}`"
+                        ),
                     )
                     .help(cast_help(&self.quote(acc.span), natural));
                     return self.fail(diagnostic);

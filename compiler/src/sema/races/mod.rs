@@ -18,7 +18,9 @@ use crate::{
     diagnostics::Diagnostic,
     ir::{
         OpId, RegionId, ValueId,
-        tile::{AtomicOp, BinaryOp, CompareOp, Index, Kernel, OpKind, PutSource, RoleOp, Type, UnaryOp},
+        tile::{
+            AtomicOp, BinaryOp, CompareOp, Index, Kernel, OpKind, PutSource, RoleOp, Type, UnaryOp,
+        },
     },
     sema::{
         value::Num,

@@ -97,7 +97,9 @@ impl Checker<'_> {
             access.span,
             format!("`{view}` may be stored to, and a kernel with roles reads no such view"),
         )
-        .note("roles go on at their own pace: what one stores another may read too early or too late")
+        .note(
+            "roles go on at their own pace: what one stores another may read too early or too late",
+        )
         .help("pass the values through a channel")
     }
 }

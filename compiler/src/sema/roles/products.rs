@@ -83,14 +83,20 @@ impl<'a> Evaluator<'a> {
             return self.not_yet(span, "a product of more than two axes in a role");
         }
         let narrow = self.roles.within.as_ref().is_some_and(|h| h.warps < 4);
-        let wgmma = self.roles.required.iter().find(|(f, _)| *f == Feature::Wgmma);
+        let wgmma = self
+            .roles
+            .required
+            .iter()
+            .find(|(f, _)| *f == Feature::Wgmma);
         if let (true, Some(&(_, required))) = (narrow, wgmma) {
             let warps = self.roles.within.as_ref().map_or(0, |h| h.warps);
             return self.fail(
                 Diagnostic::error(
                     codes::E0708,
                     span,
-                    format!("`wgmma` is for whole warpgroups of four warps, and this role has {warps}"),
+                    format!(
+                        "`wgmma` is for whole warpgroups of four warps, and this role has {warps}"
+                    ),
                 )
                 .label(required, "required here"),
             );
@@ -259,7 +265,9 @@ fn walk(
                 Some(&inner) => {
                     let end = body.regions[inner].ops.last();
                     let from = end.and_then(|&end| body.ops[end].operands.get(i).copied());
-                    let from = from.and_then(|v| body.defining_op(v)).map(|op| &body.ops[op]);
+                    let from = from
+                        .and_then(|v| body.defining_op(v))
+                        .map(|op| &body.ops[op]);
                     match from {
                         Some(op) if matches!(op.kind, OpKind::Cast) => {}
                         Some(op) => begun.push((result, op.span)),
