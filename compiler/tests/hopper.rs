@@ -189,3 +189,158 @@ fn what_does_not_fit_is_refused() {
         assert!(role::verify(&kernel).is_err(), "{to}");
     }
 }
+
+#[cfg(feature = "llvm")]
+mod compiled {
+    use half::bf16;
+    use tesserine_compiler::{
+        codegen::{self, Module},
+        emit::ptxas::Ptxas,
+        ir::role,
+        span::SourceMap,
+        target::Target,
+    };
+    use tesserine_emulator::{
+        Launch, Memory, Module as Loaded, Options,
+        target::Target as EmulatedTarget,
+        tensor_map::{
+            DataType, Interleave, L2Promotion, MAP_BYTES, OobFill, Parameters, Swizzle, TensorMap,
+        },
+    };
+
+    pub fn compile(text: &str) -> Module {
+        let target = Target::parse("sm_90a").expect("a target");
+        let kernel = role::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        role::verify(&kernel).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
+        let sources = SourceMap::default();
+        let module = codegen::compile(&kernel, target, &sources).unwrap_or_else(|d| {
+            let text = codegen::llvm_text(&kernel, target, &sources);
+            panic!("{d:?}\n{}", text.unwrap_or_default())
+        });
+        if let Ok(tool) = Ptxas::find() {
+            let cubin = tool
+                .assemble(&module.ptx, target)
+                .unwrap_or_else(|e| panic!("{e}\n{}", module.ptx));
+            assert_eq!(cubin.losses, Vec::<String>::new(), "{}", module.ptx);
+        }
+        module
+    }
+
+    #[test]
+    fn products_are_in_flight_and_nothing_spills() {
+        for (bm, bn, depth) in [(128, 256, 4), (64, 128, 3), (128, 192, 2)] {
+            let module = compile(&super::gemm(bm, bn, depth));
+            assert!(module.ptx.contains("wgmma.mma_async"));
+        }
+    }
+
+    /// A matrix of bf16 in the emulator's memory.
+    struct Matrix {
+        rows: usize,
+        columns: usize,
+        address: u64,
+    }
+
+    impl Matrix {
+        fn new(memory: &Memory, rows: usize, columns: usize, values: &[bf16]) -> Matrix {
+            let address = memory.allocate(2 * rows * columns).expect("memory");
+            let bytes: Vec<u8> = values
+                .iter()
+                .flat_map(|v| v.to_bits().to_le_bytes())
+                .collect();
+            memory.write(address, &bytes).expect("memory");
+            Matrix {
+                rows,
+                columns,
+                address,
+            }
+        }
+
+        fn values(&self, memory: &Memory) -> Vec<f32> {
+            let mut bytes = vec![0; 2 * self.rows * self.columns];
+            memory.read(self.address, &mut bytes).expect("memory");
+            let words = bytes.as_chunks::<2>().0.iter();
+            words.map(|w| bf16::from_le_bytes(*w).to_f32()).collect()
+        }
+
+        /// Of two dimensions, with a box of so many elements.
+        fn map(&self, columns: u32, rows: u32) -> [u8; MAP_BYTES] {
+            let parameters = Parameters {
+                data_type: DataType::Bfloat16,
+                rank: 2,
+                global_address: self.address,
+                global_dim: &[self.columns as u64, self.rows as u64],
+                global_strides: &[2 * self.columns as u64],
+                box_dim: &[columns, rows],
+                element_strides: &[1, 1],
+                interleave: Interleave::None,
+                swizzle: Swizzle::B128,
+                l2_promotion: L2Promotion::B256,
+                oob_fill: OobFill::Zero,
+            };
+            TensorMap::encode(&parameters).expect("a map").to_bytes()
+        }
+    }
+
+    /// Runs a product of `m` by `n` by `k` on so many blocks; `maps` makes the maps of the two factors and the result.
+    fn check(
+        module: &Module,
+        [m, n, k]: [usize; 3],
+        blocks: u32,
+        maps: impl Fn([&Matrix; 3]) -> Vec<[u8; MAP_BYTES]>,
+    ) {
+        let device = EmulatedTarget::named("sm_90a").expect("a target");
+        let loaded = Loaded::load(&module.ptx, device).unwrap_or_else(|e| panic!("{e}"));
+        let memory = Memory::new();
+        let mut state = 1u32;
+        let mut small = |count: usize| -> Vec<bf16> {
+            let mut next = || {
+                state = state.wrapping_mul(1664525).wrapping_add(1013904223);
+                bf16::from_f32((state >> 24) as f32 % 7.0 - 3.0)
+            };
+            (0..count).map(|_| next()).collect()
+        };
+        let (left, right) = (small(m * k), small(n * k));
+        let a = Matrix::new(&memory, m, k, &left);
+        let b = Matrix::new(&memory, n, k, &right);
+        let c = Matrix::new(&memory, m, n, &vec![bf16::NAN; m * n]);
+        let mut arguments: Vec<Vec<u8>> = Vec::new();
+        for matrix in [&a, &b, &c] {
+            arguments.push(matrix.address.to_le_bytes().to_vec());
+            arguments.push((matrix.columns as u64).to_le_bytes().to_vec());
+        }
+        arguments.extend([m, n, k].map(|d| (d as u64).to_le_bytes().to_vec()));
+        arguments.extend(maps([&a, &b, &c]).iter().map(|map| map.to_vec()));
+        let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+        let launch = Launch {
+            entry: &module.entry,
+            grid: [blocks, 1, 1],
+            block: [module.threads, 1, 1],
+            cluster: [1, 1, 1],
+            shared_bytes: module.shared_bytes,
+            arguments: &arguments,
+        };
+        loaded
+            .launch(&memory, &launch, &Options::default())
+            .unwrap_or_else(|e| panic!("{e}"));
+        let found = c.values(&memory);
+        for row in 0..m {
+            for column in 0..n {
+                // Whole numbers, exact in any order.
+                let sum: f64 = (0..k)
+                    .map(|i| left[row * k + i].to_f64() * right[column * k + i].to_f64())
+                    .sum();
+                let expected = bf16::from_f64(sum).to_f32();
+                assert_eq!(found[row * n + column], expected, "at {row}, {column}");
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_of_a_persistent_grid_are_right() {
+        let module = compile(&super::gemm(128, 256, 4));
+        check(&module, [200, 520, 328], 2, |[a, b, _]| {
+            vec![a.map(64, 128), b.map(64, 256)]
+        });
+    }
+}

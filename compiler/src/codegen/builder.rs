@@ -32,6 +32,8 @@ pub enum Scalar {
     Global,
     /// A pointer to shared memory.
     Shared,
+    /// A pointer to any memory.
+    Generic,
 }
 
 /// A scalar, or a vector of two and more.
@@ -53,6 +55,7 @@ pub const F32: Ty = Ty::of(Scalar::F32);
 pub const F64: Ty = Ty::of(Scalar::F64);
 pub const GLOBAL: Ty = Ty::of(Scalar::Global);
 pub const SHARED: Ty = Ty::of(Scalar::Shared);
+pub const GENERIC: Ty = Ty::of(Scalar::Generic);
 
 impl Ty {
     pub const fn of(scalar: Scalar) -> Ty {
@@ -78,7 +81,7 @@ impl Ty {
             Scalar::I8 => 8,
             Scalar::I16 | Scalar::F16 | Scalar::Bf16 => 16,
             Scalar::I32 | Scalar::F32 => 32,
-            Scalar::I64 | Scalar::F64 | Scalar::Global | Scalar::Shared => 64,
+            Scalar::I64 | Scalar::F64 | Scalar::Global | Scalar::Shared | Scalar::Generic => 64,
             Scalar::I128 => 128,
         }
     }
@@ -105,6 +108,7 @@ impl Ty {
             Scalar::F64 => "f64",
             Scalar::Global => "p1",
             Scalar::Shared => "p3",
+            Scalar::Generic => "p0",
         };
         match self.lanes {
             1 => scalar.to_owned(),
@@ -140,6 +144,7 @@ impl fmt::Display for Ty {
             Scalar::F64 => "double",
             Scalar::Global => "ptr addrspace(1)",
             Scalar::Shared => "ptr addrspace(3)",
+            Scalar::Generic => "ptr",
             _ => &self.element().suffix(),
         };
         match self.lanes {
@@ -306,6 +311,13 @@ pub struct PhiSlot {
     results: Vec<Val>,
 }
 
+/// A place in the body where the prologue goes for a while.
+#[derive(Debug)]
+pub struct Section {
+    at: usize,
+    outer: String,
+}
+
 impl PhiSlot {
     pub fn results(&self) -> &[Val] {
         &self.results
@@ -416,6 +428,20 @@ impl<'a> Builder<'a> {
     /// Continues in `place`; gives the place before.
     pub fn go_to(&mut self, place: Place) -> Place {
         std::mem::replace(&mut self.place, place)
+    }
+
+    /// Until [`Builder::close_prologue`], the prologue is straight-line code at the head of the block just begun.
+    pub fn open_prologue(&mut self) -> Section {
+        Section {
+            at: self.body.len(),
+            outer: std::mem::take(&mut self.prologue),
+        }
+    }
+
+    /// All phis of the section have been filled.
+    pub fn close_prologue(&mut self, section: Section) {
+        let inner = std::mem::replace(&mut self.prologue, section.outer);
+        self.body.insert_str(section.at, &inner);
     }
 
     fn line(&mut self, text: fmt::Arguments<'_>) {

@@ -18,7 +18,7 @@ use crate::{
 pub(super) const DRAWN: u32 = 16;
 
 impl Lower<'_> {
-    /// The kernel's operations, once for the block's tile or for each of its tiles.
+    /// The role's operations, once for the block's tile or for each of its tiles. Ends in an open block.
     pub(super) fn blocks(&mut self) -> Result<(), Diagnostic> {
         let root = self.body.root;
         let place = self.b.go_to(Place::Prologue);
@@ -26,8 +26,10 @@ impl Lower<'_> {
         if !self.kernel.header.persistent {
             self.axes = self.grid_indices(block);
             self.b.go_to(place);
+            for &value in &self.body.regions[root].args {
+                self.set(value, vec![Val::i32(0)]);
+            }
             self.region(root)?;
-            self.b.return_void();
             return Ok(());
         }
         let blocks = self.special_register("nctaid.x");
@@ -42,14 +44,18 @@ impl Lower<'_> {
         let before = self.b.block();
         self.b.branch(some, head, after, false);
         self.b.begin(head);
-        let slot = self.b.phis(&[I32]);
+        let state = &self.body.regions[root].args;
+        let slot = self.b.phis(&vec![I32; 1 + state.len()]);
         let tile = slot.results()[0];
+        for (&value, &carried) in state.iter().zip(&slot.results()[1..]) {
+            self.set(value, vec![carried]);
+        }
         self.axes = self.grid_indices(tile);
-        self.region(root)?;
+        let state_after = self.region(root)?;
         let next = if self.kernel.header.dynamic {
             self.draw(blocks, tiles)?
         } else {
-            if self.kernel.shared_bytes > 0 {
+            if self.reuses_scratch() {
                 // The next tile uses the shared memory anew.
                 self.barrier()?;
             }
@@ -57,11 +63,12 @@ impl Lower<'_> {
         };
         let again = self.b.icmp("ult", next, tiles);
         let latch = self.b.block();
+        let mut first = vec![block];
+        first.resize(1 + state_after.len(), Val::i32(0));
+        let then = [vec![next], state_after].concat();
         self.b.branch(again, head, after, true);
-        self.b
-            .fill(slot, &[(before, vec![block]), (latch, vec![next])]);
+        self.b.fill(slot, &[(before, first), (latch, then)]);
         self.b.begin(after);
-        self.b.return_void();
         Ok(())
     }
 

@@ -2,10 +2,15 @@
 
 use std::{collections::HashMap, rc::Rc};
 
+use cranelift_entity::EntityRef;
 use tesserine_set::{AbiArg, DType, Fact, Formula, FormulaOp, ParamKind, Term, ViewParam};
 
-use super::builder::{
-    BF16, Builder, Effect, F16, F32, F64, GLOBAL, I1, I8, I16, I32, I64, Kind, Place, Ty, Val,
+use super::{
+    builder::{
+        BF16, Builder, Effect, F16, F32, F64, GENERIC, GLOBAL, I1, I8, I16, I32, I64, Kind, Place,
+        Ty, Val,
+    },
+    roles::{self, InRole},
 };
 use crate::{
     diagnostics::{Diagnostic, codes},
@@ -51,6 +56,10 @@ pub struct Lower<'a> {
     pub threads: u32,
     /// The thread's number in the block.
     pub thread: Val,
+    /// Of a kernel of several roles.
+    in_role: Option<InRole>,
+    /// Where the kernel's tensor maps are.
+    maps: Vec<Val>,
     version: PtxVersion,
     values: HashMap<ValueId, Regs>,
     arguments: HashMap<Argument, Val>,
@@ -63,6 +72,19 @@ pub struct Lower<'a> {
     reading: Vec<(u32, u32)>,
     /// Of a 16-bit register that is part of a word: the word, and which part of it.
     pub parts: HashMap<u32, (Val, u32)>,
+}
+
+/// What was known before a role was entered.
+pub(super) struct BeforeRole<'a> {
+    body: &'a RoleBody,
+    threads: u32,
+    thread: Val,
+    in_role: Option<InRole>,
+    values: HashMap<ValueId, Regs>,
+    formulas: HashMap<Formula, Val>,
+    coordinates: HashMap<(Vec<Vec<u32>>, Vec<Vec<u32>>, usize), Rc<[Val]>>,
+    owners: HashMap<u32, Val>,
+    reading: Vec<(u32, u32)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -81,14 +103,10 @@ pub fn lower<'a>(
     sources: &'a SourceMap,
     entry: &str,
 ) -> Result<Lowered, Diagnostic> {
-    let [role] = &kernel.roles[..] else {
-        return Err(Diagnostic::error(
-            codes::E0010,
-            kernel.header.span,
-            "a kernel of several roles is not yet compiled",
-        ));
+    let Some(role) = kernel.roles.first() else {
+        unreachable!("the verifier checked that there is a role")
     };
-    let threads = role.warps * Target::WARP;
+    let threads = roles::warps(kernel) * Target::WARP;
     let mut lower = Lower {
         b: Builder::new(sources, kernel.header.span, entry),
         kernel,
@@ -97,6 +115,8 @@ pub fn lower<'a>(
         span: kernel.header.span,
         threads,
         thread: Val::i32(0),
+        in_role: None,
+        maps: Vec::new(),
         version: target.info().ptx,
         values: HashMap::new(),
         arguments: HashMap::new(),
@@ -120,7 +140,12 @@ pub fn lower<'a>(
         lower.b.go_to(place);
         thread
     };
-    lower.blocks()?;
+    if roles::is_needed(kernel) {
+        lower.roles()?;
+    } else {
+        lower.blocks()?;
+    }
+    lower.b.return_void();
 
     let mut attributes = vec![format!("\"nvvm.reqntid\"=\"{threads},1,1\"")];
     // Products want registers more than blocks beside them: told nothing, `ptxas` may prefer to spill a few.
@@ -228,6 +253,16 @@ impl<'a> Lower<'a> {
             };
             self.arguments.insert(key, value);
             text.push(spelled);
+        }
+        let first = text.len() as u32;
+        for n in (first..).take(self.kernel.maps.len()) {
+            self.maps.push(Val {
+                ty: GENERIC,
+                kind: Kind::Argument(n),
+            });
+            text.push(format!(
+                "ptr byval([128 x i8]) align 64 \"nvvm.grid_constant\" %a{n}"
+            ));
         }
         text
     }
@@ -503,14 +538,13 @@ impl<'a> Lower<'a> {
             let operation = &body.ops[op];
             self.locate(operation);
             match &operation.kind {
-                OpKind::Tile(Tile::Yield) => {
+                OpKind::Tile(Tile::Yield | Tile::Return) => {
                     return Ok(operation
                         .operands
                         .iter()
                         .flat_map(|&v| self.get(v).to_vec())
                         .collect());
                 }
-                OpKind::Tile(Tile::Return) => return Ok(Vec::new()),
                 _ if self.is_wide(op) => at = self.chains(ops, at)?,
                 _ => {
                     self.operation(op)?;
@@ -650,20 +684,27 @@ impl<'a> Lower<'a> {
                 indices,
                 width,
             } => self.copy(op, *channel, *tile, indices, *width),
-            OpKind::WaitFull { .. }
-            | OpKind::WaitEmpty { .. }
-            | OpKind::ExpectBytes { .. }
-            | OpKind::CopyBulk { .. }
-            | OpKind::ArriveFull { .. }
-            | OpKind::ArriveEmpty { .. }
-            | OpKind::Product { .. }
-            | OpKind::WaitProducts { .. }
-            | OpKind::StoreBulk { .. }
-            | OpKind::WaitStores { .. } => Err(Diagnostic::error(
-                crate::diagnostics::codes::E0010,
-                op.span,
-                "roles are not compiled yet",
-            )),
+            OpKind::WaitFull { channel } => self.wait_slot(op, *channel, false),
+            OpKind::WaitEmpty { channel } => self.wait_slot(op, *channel, true),
+            OpKind::ExpectBytes { channel, bytes } => self.expect_bytes(op, *channel, *bytes),
+            OpKind::CopyBulk {
+                channel,
+                tile,
+                map,
+                offset,
+                multicast,
+            } => self.copy_bulk(op, (*channel, *tile, *offset), *map, *multicast),
+            OpKind::ArriveFull { channel } => self.arrive_slot(op, *channel, false),
+            OpKind::ArriveEmpty { channel } => self.arrive_slot(op, *channel, true),
+            OpKind::Product { a, b } => self.product(op, *a, *b),
+            OpKind::WaitProducts { pending } => self.wait_products(op, *pending),
+            OpKind::StoreBulk {
+                channel,
+                tile,
+                map,
+                offset,
+            } => self.store_bulk(op, (*channel, *tile, *offset), *map),
+            OpKind::WaitStores { pending, read } => self.wait_stores(*pending, *read),
             OpKind::CommitCopies => self.commit_copies(),
             OpKind::WaitCopies { pending } => self.wait_copies(*pending),
             OpKind::WriteShared { channel, tile } => self.write_shared(op, *channel, *tile),
@@ -859,15 +900,82 @@ impl<'a> Lower<'a> {
             .collect())
     }
 
-    /// All threads arrive, and see what the others stored.
+    /// What the thread knows of its role.
+    pub fn in_role(&self) -> InRole {
+        self.in_role
+            .unwrap_or_else(|| unreachable!("kernels with such operations are compiled by roles"))
+    }
+
+    /// Where the tensor map is that the launch passed.
+    pub fn tensor_map(&self, map: role::MapId) -> Val {
+        self.maps[map.index()]
+    }
+
+    /// What follows is `role`'s; gives what was known before.
+    pub(super) fn enter_role(
+        &mut self,
+        role: &'a role::Role,
+        thread: Val,
+        in_role: InRole,
+    ) -> BeforeRole<'a> {
+        let own = Target::WARP * role.warps;
+        BeforeRole {
+            body: std::mem::replace(&mut self.body, &role.body),
+            threads: std::mem::replace(&mut self.threads, own),
+            thread: std::mem::replace(&mut self.thread, thread),
+            in_role: self.in_role.replace(in_role),
+            values: std::mem::take(&mut self.values),
+            formulas: self.formulas.clone(),
+            coordinates: std::mem::take(&mut self.coordinates),
+            owners: std::mem::take(&mut self.owners),
+            reading: std::mem::take(&mut self.reading),
+        }
+    }
+
+    /// What the role worked out for itself is of no use to others.
+    pub(super) fn leave_role(&mut self, before: BeforeRole<'a>) {
+        self.body = before.body;
+        self.threads = before.threads;
+        self.thread = before.thread;
+        self.in_role = before.in_role;
+        self.values = before.values;
+        self.formulas = before.formulas;
+        self.coordinates = before.coordinates;
+        self.owners = before.owners;
+        self.reading = before.reading;
+        self.axes.clear();
+    }
+
+    /// Whether a block's next tile may meet threads that still read shared memory for this one, without a barrier of theirs.
+    pub(super) fn reuses_scratch(&self) -> bool {
+        match self.in_role {
+            None => self.kernel.shared_bytes > 0,
+            Some(_) => !self.reading.is_empty(),
+        }
+    }
+
+    /// All threads of the role arrive, and see what the others stored.
     pub fn barrier(&mut self) -> Result<(), Diagnostic> {
         self.need(Instruction::Barrier)?;
-        self.b.call(
-            None,
-            "llvm.nvvm.barrier.cta.sync.aligned.all",
-            &[Val::i32(0)],
-            Effect::Convergent,
-        );
+        match self.in_role.and_then(|r| r.barrier) {
+            Some(_) if self.threads == Target::WARP => self.meet_in_warp(),
+            Some(number) => {
+                self.b.call(
+                    None,
+                    "llvm.nvvm.barrier.cta.sync.aligned.count",
+                    &[Val::i32(number), Val::i32(self.threads)],
+                    Effect::Convergent,
+                );
+            }
+            None => {
+                self.b.call(
+                    None,
+                    "llvm.nvvm.barrier.cta.sync.aligned.all",
+                    &[Val::i32(0)],
+                    Effect::Convergent,
+                );
+            }
+        }
         self.reading.clear();
         Ok(())
     }
@@ -1042,7 +1150,22 @@ impl<'a> Lower<'a> {
             (next, self.b.icmp("slt", next, hi))
         };
         let latch = self.b.block();
-        self.b.branch(again, head, after, true);
+        // Where no pass may be made, products end before the two ways out meet: `ptxas` keeps nothing in flight where others
+        // define the same registers.
+        let yields = &body.ops[*body.regions[region].ops.last().unwrap_or(&id)].operands;
+        let drains = !enters.is_true() && yields.iter().any(|&v| self.is_in_flight(v));
+        let mut left = latch;
+        let mut finished = yielded.clone();
+        if drains {
+            let drain = self.b.label();
+            self.b.branch(again, head, drain, true);
+            self.b.begin(drain);
+            finished = self.drain(yields, &yielded);
+            left = self.b.block();
+            self.b.jump(after);
+        } else {
+            self.b.branch(again, head, after, true);
+        }
         let with = |index: Val, values: &[Val]| -> Vec<Val> {
             std::iter::once(index)
                 .chain(values.iter().copied())
@@ -1060,10 +1183,31 @@ impl<'a> Lower<'a> {
         } else {
             let slot = self.b.phis(&finals);
             let results = slot.results().to_vec();
-            self.b.fill(slot, &[(before, inits), (latch, yielded)]);
+            self.b.fill(slot, &[(before, inits), (left, finished)]);
             self.results(id, &results);
         }
         Ok(())
+    }
+
+    /// Whether a product that gives the value may still be in flight.
+    pub(super) fn is_in_flight(&self, value: ValueId) -> bool {
+        let body = self.body;
+        let ValueDef::Result { op, index } = body.values[value].def else {
+            return false;
+        };
+        let op = &body.ops[op];
+        match &op.kind {
+            OpKind::Product { .. } => true,
+            OpKind::WaitProducts { pending } => *pending > 0,
+            OpKind::Tile(Tile::If | Tile::For { .. } | Tile::While) => {
+                op.regions.iter().any(|&r| {
+                    let last = body.regions[r].ops.last().map(|&o| &body.ops[o].operands);
+                    let yielded = last.and_then(|o| o.get(index as usize));
+                    yielded.is_some_and(|&v| self.is_in_flight(v))
+                })
+            }
+            _ => false,
+        }
     }
 
     fn searching_loop(&mut self, id: OpId) -> Result<(), Diagnostic> {

@@ -22,6 +22,7 @@ mod matrix;
 mod memory;
 mod ptx_table;
 mod reduce;
+mod roles;
 mod scan;
 mod sort;
 mod through;

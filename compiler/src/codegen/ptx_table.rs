@@ -5,6 +5,7 @@
 
 use tesserine_set::DType;
 
+use super::builder::{F32, Ty};
 use crate::ir::tile::{AtomicOp, Cache};
 
 /// A template with its constraints.
@@ -336,6 +337,265 @@ pub fn from_fp8(kind: &str) -> Template {
         text: format!("{{ .reg .b16 h, z; mov.b32 {{h, z}}, $1; cvt.rn.f16x2.{kind} $0, h; }}"),
         constraints: "=r,r".to_owned(),
     }
+}
+
+/// Makes `depth` full and `depth` empty barriers, one after another. Operands: where, a predicate.
+pub fn make_barriers(depth: u32, full: u32, empty: u32) -> Template {
+    let text: Vec<String> = (0..2 * depth)
+        .map(|i| {
+            let count = if i < depth { full } else { empty };
+            let place = address(0, i64::from(8 * i));
+            format!("@$1 mbarrier.init.shared::cta.b64 {place}, {count};")
+        })
+        .collect();
+    Template {
+        text: text.join(" "),
+        constraints: "r,b,~{memory}".to_owned(),
+    }
+}
+
+/// Barriers that were made are seen by all blocks of the cluster, and by bulk copies.
+pub fn fence_barriers() -> Template {
+    Template {
+        text: "fence.mbarrier_init.release.cluster;".to_owned(),
+        constraints: "~{memory}".to_owned(),
+    }
+}
+
+/// Waits until the phase of this parity is complete. Operands: the barrier, the parity.
+pub fn wait_barrier() -> Template {
+    Template {
+        text: "{ .reg .pred p; AGAIN: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra DONE; \
+               bra AGAIN; DONE: }"
+            .to_owned(),
+        constraints: "r,r,~{memory}".to_owned(),
+    }
+}
+
+/// Operands: the barrier, the bytes, a predicate.
+pub fn expect_bytes() -> Template {
+    Template {
+        text: "@$2 mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;".to_owned(),
+        constraints: "r,r,b,~{memory}".to_owned(),
+    }
+}
+
+/// Operands: the barrier, a predicate.
+pub fn arrive_barrier() -> Template {
+    Template {
+        text: "@$1 mbarrier.arrive.shared::cta.b64 _, [$0];".to_owned(),
+        constraints: "r,b,~{memory}".to_owned(),
+    }
+}
+
+/// Arrives at the barrier of another block of the cluster. Operands: the barrier's place, the block's rank, a predicate.
+pub fn arrive_in_cluster() -> Template {
+    Template {
+        text: "{ .reg .b32 a; mapa.shared::cluster.u32 a, $0, $1; @$2 mbarrier.arrive.shared::cluster.b64 _, [a]; }"
+            .to_owned(),
+        constraints: "r,r,b,~{memory}".to_owned(),
+    }
+}
+
+/// What the thread stored to shared memory is seen by bulk copies and products that begin after it.
+pub fn fence_async() -> Template {
+    Template {
+        text: "fence.proxy.async.shared::cta;".to_owned(),
+        constraints: "~{memory}".to_owned(),
+    }
+}
+
+/// A bulk copy to shared memory. Operands: where to, the map, a coordinate for each of `dims` dimensions, the barrier that counts
+/// its bytes, a predicate, then if `multicast` the blocks of the cluster as bits.
+pub fn copy_bulk(dims: usize, multicast: bool) -> Template {
+    let coordinates = list(2, dims);
+    let (barrier, guard) = (2 + dims, 3 + dims);
+    let (modifier, blocks) = match multicast {
+        true => (".multicast::cluster", format!(", ${}", 4 + dims)),
+        false => ("", String::new()),
+    };
+    Template {
+        text: format!(
+            "@${guard} cp.async.bulk.tensor.{dims}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{modifier} \
+             [$0], [$1, {coordinates}], [${barrier}]{blocks};"
+        ),
+        constraints: format!(
+            "r,l,{}r,b,{}~{{memory}}",
+            "r,".repeat(dims),
+            if multicast { "h," } else { "" }
+        ),
+    }
+}
+
+/// A bulk copy from shared memory, a group by itself. Operands: the map, a coordinate for each of `dims` dimensions, where from,
+/// a predicate.
+pub fn store_bulk(dims: usize) -> Template {
+    let coordinates = list(1, dims);
+    let (from, guard) = (1 + dims, 2 + dims);
+    Template {
+        text: format!(
+            "@${guard} cp.async.bulk.tensor.{dims}d.global.shared::cta.tile.bulk_group [$0, {coordinates}], [${from}]; \
+             @${guard} cp.async.bulk.commit_group;"
+        ),
+        constraints: format!("l,{}r,b,~{{memory}}", "r,".repeat(dims)),
+    }
+}
+
+/// The thread waits for its bulk stores.
+pub fn wait_stores(pending: u32, read: bool) -> Template {
+    let read = if read { ".read" } else { "" };
+    Template {
+        text: format!("cp.async.bulk.wait_group{read} {pending};"),
+        constraints: "~{memory}".to_owned(),
+    }
+}
+
+/// An operand of a warpgroup's product.
+#[derive(Clone, Debug)]
+pub enum Factor {
+    /// In shared memory: what is added to the descriptor for each block of rows and step along K. `turned`: K does not run along
+    /// the rows.
+    Slot {
+        distances: Vec<Vec<u32>>,
+        turned: bool,
+    },
+    /// Four words for each block of rows and step along K.
+    Registers,
+}
+
+/// A product of a warpgroup: `blocks` times 64 rows, `n` columns, `steps` times `k`.
+#[derive(Clone, Debug)]
+pub struct WarpgroupProduct {
+    pub n: u32,
+    pub k: u32,
+    /// Of the sums, of the left factor and of the right one.
+    pub types: [DType; 3],
+    pub blocks: usize,
+    pub steps: usize,
+    /// The sums begin at 0.
+    pub fresh: bool,
+    pub left: Factor,
+    pub right: Factor,
+}
+
+/// A product, with the fence before it, as one group. Results: the sums, blocks one after another. Operands, unless `fresh`: the
+/// sums, and a predicate that is false where they count as 0; then the left factor, a descriptor or its words, and the right one.
+pub fn warpgroup_product(product: &WarpgroupProduct) -> Template {
+    let WarpgroupProduct {
+        n,
+        k,
+        types: [sum, a, b],
+        blocks,
+        steps,
+        fresh,
+        left,
+        right,
+    } = product;
+    let own = (*n / 2) as usize;
+    let sums = own * blocks;
+    let mut next = sums;
+    let register = if *sum == DType::F32 { "f" } else { "r" };
+    let early = if *fresh { "=&" } else { "=" };
+    let mut constraints = vec![format!("{early}{register}"); sums];
+    let mut first = "f".to_owned();
+    if !fresh {
+        constraints.extend((0..sums).map(|i| i.to_string()));
+        next += sums;
+        first = format!("${next}");
+        constraints.push("b".to_owned());
+        next += 1;
+    }
+    let left_at = next;
+    match left {
+        Factor::Slot { .. } => {
+            constraints.push("l".to_owned());
+            next += 1;
+        }
+        Factor::Registers => {
+            constraints.extend(vec!["r".to_owned(); 4 * blocks * steps]);
+            next += 4 * blocks * steps;
+        }
+    }
+    let right_at = next;
+    constraints.push("l".to_owned());
+    constraints.push("~{memory}".to_owned());
+
+    let spelled = |t: &DType| match t {
+        DType::I8 => "s8".to_owned(),
+        DType::I32 => "s32".to_owned(),
+        t => t.to_string(),
+    };
+    let is_sixteen = a.bits() == 16;
+    let turned = |factor: &Factor| matches!(factor, Factor::Slot { turned: true, .. });
+    let mut rest = match sum {
+        DType::F32 => ", 1, 1".to_owned(),
+        _ => String::new(),
+    };
+    if is_sixteen {
+        if let Factor::Slot { turned, .. } = left {
+            rest += &format!(", {}", u32::from(*turned));
+        }
+        rest += &format!(", {}", u32::from(turned(right)));
+    }
+    let name = format!(
+        "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{}.{}.{}",
+        spelled(sum),
+        spelled(a),
+        spelled(b)
+    );
+    let mut text = "{ .reg .pred t, f; .reg .b64 a, b; setp.ne.b32 t, 1, 0; setp.ne.b32 f, 0, 0; \
+                    wgmma.fence.sync.aligned; "
+        .to_owned();
+    for block in 0..*blocks {
+        for step in 0..*steps {
+            let left = match left {
+                Factor::Slot { distances, .. } => {
+                    text += &format!("add.s64 a, ${left_at}, {}; ", distances[block][step]);
+                    "a".to_owned()
+                }
+                Factor::Registers => {
+                    format!("{{{}}}", list_of(left_at + 4 * (block * steps + step), 4))
+                }
+            };
+            if let Factor::Slot { distances, .. } = right {
+                text += &format!("add.s64 b, ${right_at}, {}; ", distances[0][step]);
+            }
+            let accumulate = if step == 0 { &first } else { "t" };
+            text += &format!(
+                "{name} {{{}}}, {left}, b, {accumulate}{rest}; ",
+                list_of(block * own, own)
+            );
+        }
+    }
+    text += "wgmma.commit_group.sync.aligned; }";
+    Template {
+        text,
+        constraints: constraints.join(","),
+    }
+}
+
+/// Waits for products, and passes what is in flight through. Operands and results: the tiles' registers, of these types.
+pub fn wait_products(pending: u32, types: &[Ty]) -> Template {
+    let letter = |ty: &Ty| if *ty == F32 { "f" } else { "r" };
+    let results = types.iter().map(|ty| format!("={}", letter(ty)));
+    let operands = (0..types.len()).map(|i| i.to_string());
+    let all = results
+        .chain(operands)
+        .chain(["~{memory}".to_owned()])
+        .collect::<Vec<_>>();
+    Template {
+        text: format!("wgmma.wait_group.sync.aligned {pending};"),
+        constraints: all.join(","),
+    }
+}
+
+fn list_of(first: usize, count: usize) -> String {
+    let list: Vec<String> = (first..first + count).map(|i| format!("${i}")).collect();
+    list.join(",")
+}
+
+fn list(first: usize, count: usize) -> String {
+    format!("{{{}}}", list_of(first, count))
 }
 
 #[cfg(test)]

@@ -57,6 +57,20 @@ pub enum Instruction {
     Atomic,
     /// Blocks of a cluster meet, and read each other's shared memory.
     Cluster,
+    /// Barriers in shared memory that count arrivals and bytes, and are waited for.
+    Mbarrier,
+    /// Bulk copies through tensor maps.
+    BulkTensor,
+    /// What threads stored is seen by bulk copies and products.
+    FenceAsync,
+    /// Products of warpgroups.
+    Wgmma,
+    /// A warpgroup asks for registers, or gives some back.
+    SetMaxRegisters,
+    /// One lane of a warp is chosen.
+    Elect,
+    /// Matrices of 8 by 8 to shared memory.
+    StMatrix,
 }
 
 /// One row of the table.
@@ -94,6 +108,13 @@ static TABLE: &[Row] = &[
     Row { instruction: Instruction::MmaInt8K32,       spelling: "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", targets: "nYYYYYYYYY", ptx: (7, 0) },
     Row { instruction: Instruction::MmaFp8K32,        spelling: "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", targets: "nnnYYYYYYY", ptx: (8, 4) },
     Row { instruction: Instruction::Cluster,          spelling: "barrier.cluster.arrive",        targets: "nnnnYYYYnn", ptx: (7, 8) },
+    Row { instruction: Instruction::Mbarrier,         spelling: "mbarrier.try_wait.parity",      targets: "nnnnYYYYYY", ptx: (8, 0) },
+    Row { instruction: Instruction::BulkTensor,       spelling: "cp.async.bulk.tensor",          targets: "nnnnYYYYYY", ptx: (8, 0) },
+    Row { instruction: Instruction::FenceAsync,       spelling: "fence.proxy.async",             targets: "nnnnYYYYYY", ptx: (8, 0) },
+    Row { instruction: Instruction::Wgmma,            spelling: "wgmma.mma_async.sync.aligned",  targets: "nnnnYnnnnn", ptx: (8, 0) },
+    Row { instruction: Instruction::SetMaxRegisters,  spelling: "setmaxnreg.sync.aligned",       targets: "nnnnYYYYYY", ptx: (8, 0) },
+    Row { instruction: Instruction::Elect,            spelling: "elect.sync",                    targets: "nnnnYYYYYY", ptx: (8, 0) },
+    Row { instruction: Instruction::StMatrix,         spelling: "stmatrix.sync.aligned.m8n8.x4.shared.b16", targets: "nnnnYYYYYY", ptx: (7, 8) },
     Row { instruction: Instruction::CpAsync,          spelling: "cp.async.cg.shared.global.L2::128B", targets: "nYYYYYYYYY", ptx: (7, 4) },
 ];
 

@@ -96,6 +96,10 @@ impl<'a> Lower<'a> {
                 pointer
             }
         };
+        let constant = match layout.panels {
+            1 => constant,
+            _ => constant / layout.pitch * layout.panel_bytes() + constant % layout.pitch,
+        };
         (pointer, constant + row * layout.pitch + plan.start)
     }
 
@@ -106,9 +110,15 @@ impl<'a> Lower<'a> {
         let turn = self.b.lshr(row, layout.shift);
         let turn = self.b.and(turn, Val::i32(layout.mask));
         let turn = self.b.mul(turn, Val::i32(CHUNK));
-        let bytes = self.b.mul(column, Val::i32(plan.element));
+        let mut bytes = self.b.mul(column, Val::i32(plan.element));
+        let mut above = self.b.mul(row, Val::i32(layout.pitch));
+        if layout.panels > 1 {
+            let panel = self.b.lshr(bytes, layout.pitch.trailing_zeros());
+            let panel = self.b.mul(panel, Val::i32(layout.panel_bytes()));
+            above = self.b.add(above, panel);
+            bytes = self.b.and(bytes, Val::i32(layout.pitch - 1));
+        }
         let bytes = self.b.xor(bytes, turn);
-        let above = self.b.mul(row, Val::i32(layout.pitch));
         self.b.add(above, bytes)
     }
 
@@ -122,6 +132,23 @@ impl<'a> Lower<'a> {
         let layout = self.layout(value).expect("tiles have layouts");
         let elem = self.elem(value);
         let regs = self.get(value);
+        let read = Read {
+            layout,
+            offsets: [0, 0],
+            transposed: false,
+        };
+        let by_bulk = self.kernel.channels[channel].barriers.is_some();
+        let matrices = Matrices::of(&read, elem).filter(|m| !m.turned && m.count == 4);
+        if let Some(matrices) = matrices
+            && by_bulk
+            && layout.replicated_lanes() == 0
+            && layout.replicated_warps() == 0
+            && layout.padded() == layout.shape
+            && self.may_use(Instruction::StMatrix)
+        {
+            self.write_matrices(channel, tile, slot, &regs, &matrices, &read);
+            return Ok(());
+        }
         let mut plan = self.shared_plan(channel, tile, slot, layout);
         let owner = self.owner(Some(layout));
         let width = layout.neighbours().min(CHUNK / plan.element);
@@ -140,6 +167,28 @@ impl<'a> Lower<'a> {
             seen.push(at);
         }
         Ok(())
+    }
+
+    /// Stores a fragment of 8 by 8 matrices, four at once.
+    fn write_matrices(
+        &mut self,
+        channel: ChannelId,
+        tile: u32,
+        slot: ValueId,
+        regs: &[Val],
+        matrices: &Matrices,
+        read: &Read<'_>,
+    ) {
+        let elem = self.kernel.channels[channel].tiles[tile as usize].elem;
+        let mut plan = self.shared_plan(channel, tile, slot, &matrices.threads);
+        let name = "llvm.nvvm.stmatrix.sync.aligned.m8n8.x4.b16.p3";
+        for first in (0..read.layout.registers()).step_by(8) {
+            let (pointer, constant) = self.shared_place(&mut plan, read.at(first));
+            let pointer = self.b.offset(pointer, Val::i64(i64::from(constant)));
+            let words = self.pack(&regs[first as usize..first as usize + 8], elem);
+            let args = [&[pointer], &words[..]].concat();
+            self.b.call(None, name, &args, Effect::Convergent);
+        }
     }
 
     /// Copies a slice of a view through registers, a piece of a row at a time, so that few wait for their loads.
@@ -226,9 +275,11 @@ impl<'a> Lower<'a> {
             Some(matrices) => self.read_matrices(op, channel, tile, &read, &matrices)?,
             None => self.read_elements(op, channel, tile, &read),
         };
-        let buffer = self.kernel.channels[channel].buffer;
-        let buffer = &self.kernel.buffers[buffer];
-        self.note_shared_read(buffer.offset.unwrap_or(0), buffer.bytes);
+        let ring = &self.kernel.channels[channel];
+        if ring.barriers.is_none() {
+            let buffer = &self.kernel.buffers[ring.buffer];
+            self.note_shared_read(buffer.offset.unwrap_or(0), buffer.bytes);
+        }
         self.set(result, regs);
         Ok(())
     }
@@ -317,7 +368,8 @@ impl<'a> Lower<'a> {
 impl SharedPlan<'_> {
     /// Whether even the first thread is beyond the tile's bytes: what it would read is padding.
     fn outside(&self, at: [u32; 2]) -> bool {
-        at[0] >= self.tile.layout.rows || at[1] * self.element >= self.tile.layout.pitch
+        let layout = self.tile.layout;
+        at[0] >= layout.rows || at[1] * self.element >= layout.pitch * layout.panels
     }
 }
 

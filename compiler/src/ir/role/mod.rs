@@ -126,6 +126,8 @@ pub struct RingBarriers {
     pub full: u32,
     /// Arrivals that make it empty: a warp's is one; of all blocks of the cluster that read it.
     pub empty: u32,
+    /// Blocks of the cluster that a slot is empty for when all have read it; 1 where each has its own ring.
+    pub blocks: u32,
 }
 
 /// How the slots of a channel are filled.

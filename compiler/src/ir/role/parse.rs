@@ -112,10 +112,16 @@ fn parse_channel(p: &mut Parser<'_>) -> Result<Channel, ParseError> {
         let full = p.integer()?;
         p.expect_word("empty")?;
         let empty = p.integer()?;
+        let blocks = if p.eat_word("blocks") {
+            p.integer()?
+        } else {
+            1
+        };
         Some(RingBarriers {
             buffer,
             full,
             empty,
+            blocks,
         })
     } else {
         None

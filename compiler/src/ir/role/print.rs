@@ -278,6 +278,9 @@ impl fmt::Display for Kernel {
                     " barriers {} full {} empty {}",
                     barriers.buffer, barriers.full, barriers.empty
                 );
+                if barriers.blocks != 1 {
+                    write!(out, " blocks {}", barriers.blocks);
+                }
             }
             for tile in &channel.tiles {
                 let layout = tile.layout;

@@ -797,6 +797,11 @@ fn ring(kernel: &Kernel, channel: &Channel) -> Finding {
             counts.iter().all(|c| (1..1 << 20).contains(c)),
             "its barriers count {counts:?} arrivals"
         );
+        ensure!(
+            barriers.blocks == 1 || barriers.blocks == kernel.header.cluster(),
+            "it lies across {} blocks, and not all of a cluster",
+            barriers.blocks
+        );
     }
     let slots = end
         .next_multiple_of(u64::from(align))

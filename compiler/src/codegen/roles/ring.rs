@@ -1,0 +1,140 @@
+//! Rings with barriers: waiting for a slot, and saying that it is full or empty.
+//!
+//! A full barrier completes a phase when its fillers have arrived and the bytes they expect are there; an empty one when all
+//! readers have. Who fills waits for the phase before its own to have been emptied, which the first round finds done.
+
+use crate::{
+    codegen::{
+        builder::{Effect, I32, Val},
+        lower::Lower,
+        ptx_table,
+    },
+    diagnostics::Diagnostic,
+    ir::{
+        Op, ValueId,
+        role::{ChannelId, OpKind},
+    },
+    target::legality::Instruction,
+};
+
+impl Lower<'_> {
+    /// Where the full barrier of the slot is, or the empty one.
+    pub(super) fn ring_barrier(&mut self, channel: ChannelId, slot: ValueId, empty: bool) -> Val {
+        let channel = &self.kernel.channels[channel];
+        let barriers = channel
+            .barriers
+            .unwrap_or_else(|| unreachable!("the verifier checked that there are barriers"));
+        let at = self.kernel.buffers[barriers.buffer].offset.unwrap_or(0);
+        let first = at + if empty { 8 * channel.depth } else { 0 };
+        let slot = self.scalar(slot);
+        let slot = self.b.resize(slot, I32, true);
+        let distance = self.b.mul(slot, Val::i32(8));
+        let base = self.shared_address(first);
+        self.b.add(base, distance)
+    }
+
+    /// Where tile `tile` of the slot is, `offset` bytes into it.
+    pub(super) fn slot_address(
+        &mut self,
+        channel: ChannelId,
+        tile: u32,
+        slot: ValueId,
+        offset: u32,
+    ) -> Val {
+        let channel = &self.kernel.channels[channel];
+        let at = self.kernel.buffers[channel.buffer].offset.unwrap_or(0);
+        let first = at + channel.tiles[tile as usize].offset + offset;
+        let slot = self.scalar(slot);
+        let slot = self.b.resize(slot, I32, true);
+        let distance = self.b.mul(slot, Val::i32(channel.slot_bytes()));
+        let base = self.shared_address(first);
+        self.b.add(base, distance)
+    }
+
+    pub(in crate::codegen) fn wait_slot(
+        &mut self,
+        op: &Op<OpKind>,
+        channel: ChannelId,
+        empty: bool,
+    ) -> Result<(), Diagnostic> {
+        self.need(Instruction::Mbarrier)?;
+        let barrier = self.ring_barrier(channel, op.operands[0], empty);
+        let mut phase = self.scalar(op.operands[1]);
+        if empty {
+            phase = self.b.xor(phase, Val::i32(1));
+        }
+        let t = ptx_table::wait_barrier();
+        self.b.asm(
+            &t.text,
+            &t.constraints,
+            &[],
+            &[barrier, phase],
+            Effect::Convergent,
+        );
+        Ok(())
+    }
+
+    pub(in crate::codegen) fn expect_bytes(
+        &mut self,
+        op: &Op<OpKind>,
+        channel: ChannelId,
+        bytes: u32,
+    ) -> Result<(), Diagnostic> {
+        self.need(Instruction::Mbarrier)?;
+        let barrier = self.ring_barrier(channel, op.operands[0], false);
+        let leader = self.in_role().leader;
+        let t = ptx_table::expect_bytes();
+        self.b.asm(
+            &t.text,
+            &t.constraints,
+            &[],
+            &[barrier, Val::i32(bytes), leader],
+            Effect::Convergent,
+        );
+        Ok(())
+    }
+
+    /// One arrival a warp, after all of its lanes have done what they did to the slot.
+    pub(in crate::codegen) fn arrive_slot(
+        &mut self,
+        op: &Op<OpKind>,
+        channel: ChannelId,
+        empty: bool,
+    ) -> Result<(), Diagnostic> {
+        self.need(Instruction::Mbarrier)?;
+        let barrier = self.ring_barrier(channel, op.operands[0], empty);
+        if !empty {
+            self.need(Instruction::FenceAsync)?;
+            let t = ptx_table::fence_async();
+            self.b
+                .asm(&t.text, &t.constraints, &[], &[], Effect::Convergent);
+        }
+        self.meet_in_warp();
+        let barriers = self.kernel.channels[channel].barriers;
+        let blocks = barriers.map_or(1, |b| b.blocks);
+        if empty && blocks > 1 {
+            self.need(Instruction::Cluster)?;
+            let lane = self.b.and(self.thread, Val::i32(31));
+            let one_each = self.b.icmp("ult", lane, Val::i32(blocks));
+            let t = ptx_table::arrive_in_cluster();
+            self.b.asm(
+                &t.text,
+                &t.constraints,
+                &[],
+                &[barrier, lane, one_each],
+                Effect::Convergent,
+            );
+            return Ok(());
+        }
+        let first = self.in_role().first_lane;
+        let t = ptx_table::arrive_barrier();
+        self.b.asm(
+            &t.text,
+            &t.constraints,
+            &[],
+            &[barrier, first],
+            Effect::Convergent,
+        );
+        Ok(())
+    }
+}
