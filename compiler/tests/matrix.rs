@@ -260,7 +260,7 @@ fn what_does_not_fit_a_channel_is_refused() {
         (
             "slot %2, %3 width 8\n  copy",
             "slot %3, %3 width 8\n  copy",
-            "expected i64",
+            "expected a slot",
         ),
     ] {
         let text = LOOP.replacen(from, to, 1);
