@@ -141,6 +141,7 @@ impl Rings {
                     _ => 1,
                 },
                 empty: of(false),
+                blocks: 1,
             };
             let buffer = formed.buffers.next_key();
             let ring = Channel {
