@@ -196,7 +196,8 @@ mod compiled {
     use tesserine_compiler::{
         codegen::{self, Module},
         emit::ptxas::Ptxas,
-        ir::role,
+        ir::{role, tile},
+        passes,
         span::SourceMap,
         target::Target,
     };
@@ -208,13 +209,26 @@ mod compiled {
         },
     };
 
-    pub fn compile(text: &str) -> Module {
-        let target = Target::parse("sm_90a").expect("a target");
+    /// The kernel that the text is, as role IR.
+    fn read(text: &str) -> role::Kernel {
         let kernel = role::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         role::verify(&kernel).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
+        kernel
+    }
+
+    /// The kernel that tile IR is lowered to.
+    fn lowered(text: &str) -> role::Kernel {
+        let kernel = tile::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        tile::verify(&kernel).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
+        let target = Target::parse("sm_90a").expect("a target");
+        passes::lower(&kernel, &target).unwrap_or_else(|e| panic!("{e:?}\n{text}"))
+    }
+
+    fn compile(kernel: &role::Kernel) -> Module {
+        let target = Target::parse("sm_90a").expect("a target");
         let sources = SourceMap::default();
-        let module = codegen::compile(&kernel, target, &sources).unwrap_or_else(|d| {
-            let text = codegen::llvm_text(&kernel, target, &sources);
+        let module = codegen::compile(kernel, target, &sources).unwrap_or_else(|d| {
+            let text = codegen::llvm_text(kernel, target, &sources);
             panic!("{d:?}\n{}", text.unwrap_or_default())
         });
         if let Ok(tool) = Ptxas::find() {
@@ -229,7 +243,7 @@ mod compiled {
     #[test]
     fn products_are_in_flight_and_nothing_spills() {
         for (bm, bn, depth) in [(128, 256, 4), (64, 128, 3), (128, 192, 2)] {
-            let module = compile(&super::gemm(bm, bn, depth));
+            let module = compile(&read(&super::gemm(bm, bn, depth)));
             assert!(module.ptx.contains("wgmma.mma_async"));
         }
     }
@@ -263,16 +277,32 @@ mod compiled {
             words.map(|w| bf16::from_le_bytes(*w).to_f32()).collect()
         }
 
-        /// Of two dimensions, with a box of so many elements.
-        fn map(&self, columns: u32, rows: u32) -> [u8; MAP_BYTES] {
+        /// What the launch encodes of a map of it.
+        fn map(&self, map: &role::TensorMap) -> [u8; MAP_BYTES] {
+            let extents = [self.rows as u64, self.columns as u64];
+            let strides = [2 * self.columns as u64, 2];
+            let dims = map.dims.iter();
+            let global_dim: Vec<u64> = dims
+                .clone()
+                .map(|d| match d.extent {
+                    Some(extent) => u64::from(extent),
+                    None => extents[d.dim as usize].div_ceil(u64::from(d.step)),
+                })
+                .collect();
+            let global_strides: Vec<u64> = dims
+                .clone()
+                .skip(1)
+                .map(|d| strides[d.dim as usize] * u64::from(d.step))
+                .collect();
+            let box_dim: Vec<u32> = dims.map(|d| d.extent_of_box).collect();
             let parameters = Parameters {
                 data_type: DataType::Bfloat16,
-                rank: 2,
+                rank: box_dim.len() as u32,
                 global_address: self.address,
-                global_dim: &[self.columns as u64, self.rows as u64],
-                global_strides: &[2 * self.columns as u64],
-                box_dim: &[columns, rows],
-                element_strides: &[1, 1],
+                global_dim: &global_dim,
+                global_strides: &global_strides,
+                box_dim: &box_dim,
+                element_strides: &[1; 5],
                 interleave: Interleave::None,
                 swizzle: Swizzle::B128,
                 l2_promotion: L2Promotion::B256,
@@ -282,13 +312,9 @@ mod compiled {
         }
     }
 
-    /// Runs a product of `m` by `n` by `k` on so many blocks; `maps` makes the maps of the two factors and the result.
-    fn check(
-        module: &Module,
-        [m, n, k]: [usize; 3],
-        blocks: u32,
-        maps: impl Fn([&Matrix; 3]) -> Vec<[u8; MAP_BYTES]>,
-    ) {
+    /// Runs a product of `m` by `n` by `k` on so many blocks.
+    fn check(kernel: &role::Kernel, [m, n, k]: [usize; 3], blocks: u32) {
+        let module = compile(kernel);
         let device = EmulatedTarget::named("sm_90a").expect("a target");
         let loaded = Loaded::load(&module.ptx, device).unwrap_or_else(|e| panic!("{e}"));
         let memory = Memory::new();
@@ -310,7 +336,11 @@ mod compiled {
             arguments.push((matrix.columns as u64).to_le_bytes().to_vec());
         }
         arguments.extend([m, n, k].map(|d| (d as u64).to_le_bytes().to_vec()));
-        arguments.extend(maps([&a, &b, &c]).iter().map(|map| map.to_vec()));
+        let maps = kernel.maps.values();
+        arguments.extend(maps.map(|map| {
+            let of = [&a, &b, &c][map.param as usize];
+            of.map(map).to_vec()
+        }));
         let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
         let launch = Launch {
             entry: &module.entry,
@@ -338,9 +368,19 @@ mod compiled {
 
     #[test]
     fn tiles_of_a_persistent_grid_are_right() {
-        let module = compile(&super::gemm(128, 256, 4));
-        check(&module, [200, 520, 328], 2, |[a, b, _]| {
-            vec![a.map(64, 128), b.map(64, 256)]
-        });
+        check(&read(&super::gemm(128, 256, 4)), [136, 264, 200], 2);
+    }
+
+    #[test]
+    fn lowered_kernels_are_right() {
+        for text in [
+            include_str!("data/roles_product.tir"),
+            include_str!("data/roles_epilogue.tir"),
+        ] {
+            let kernel = lowered(text);
+            let blocks = if kernel.header.persistent { 2 } else { 6 };
+            // They take whole steps of K only.
+            check(&kernel, [136, 264, 192], blocks);
+        }
     }
 }
