@@ -12,6 +12,9 @@ const PRODUCT: &str = include_str!("data/roles_product.tir");
 /// The same, whose result a third role stores.
 const EPILOGUE: &str = include_str!("data/roles_epilogue.tir");
 
+/// Two blocks of a cluster that share the columns.
+const PAIR: &str = include_str!("data/roles_pair.tir");
+
 fn kernel(text: &str) -> tile::Kernel {
     let kernel = tile::parse(text).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
     tile::verify(&kernel).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
@@ -142,6 +145,47 @@ fn results_leave_by_bulk_copies() {
         .map(|r| (r.first_warp, r.warps))
         .collect();
     assert_eq!(warps, [(8, 1), (0, 8), (9, 1)]);
+}
+
+#[test]
+fn parts_of_a_slot_go_to_all_blocks_of_the_cluster() {
+    let kernel = lowered(PAIR);
+    assert_eq!(
+        steps(&kernel, "load", WAITS),
+        [
+            "for",
+            "wait_empty channel0",
+            "expect_bytes channel0 16384",
+            "copy_bulk channel0 tile 0 at 0 map0",
+            "wait_empty channel1",
+            "expect_bytes channel1 32768",
+            "if",
+            "copy_bulk channel1 tile 0 at 0 map1 multicast",
+            "if",
+            "copy_bulk channel1 tile 0 at 16384 map1 multicast",
+        ]
+    );
+    let arrivals: Vec<(u32, u32)> = kernel
+        .channels
+        .values()
+        .filter_map(|c| c.barriers)
+        .map(|b| (b.full, b.empty))
+        .collect();
+    assert_eq!(arrivals, [(1, 8), (1, 16)]);
+    // One wait frees the slots of both.
+    let math = steps(&kernel, "math", WAITS);
+    assert_eq!(
+        math.iter()
+            .filter(|s| s.starts_with("wait_products"))
+            .count(),
+        2
+    );
+    assert_eq!(
+        math.iter()
+            .filter(|s| s.starts_with("arrive_empty"))
+            .count(),
+        4
+    );
 }
 
 #[test]

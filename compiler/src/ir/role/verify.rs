@@ -512,7 +512,7 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
         OpKind::WriteShared { channel, tile } => {
             let (channel, tile) = of_channel(kernel, *channel, *tile)?;
             ensure!(
-                channel.fill == Fill::Registers,
+                channel.fill == Fill::Registers || channel.barriers.is_some(),
                 "this channel is not filled from registers"
             );
             ensure!(

@@ -19,6 +19,7 @@ use crate::{
             self, BinaryOp, ChannelId, CompareOp, Constant, Index, OpKind, PutSource, RoleOp, Type,
         },
     },
+    layout::swizzle::SharedLayout,
     passes::form_roles,
     span::Span,
     target::Feature,
@@ -230,8 +231,11 @@ impl<'a> Lower<'a> {
         let op = &self.from.ops[id];
         match kind {
             RoleOp::Put {
-                channel, sources, ..
-            } => self.put(id, *channel, sources),
+                channel,
+                sources,
+                part,
+                ..
+            } => self.put(id, *channel, sources, *part),
             RoleOp::Get { channel } => {
                 let Some(place) = self.ring(*channel).get else {
                     unreachable!("a role that gets has a place");
@@ -279,7 +283,13 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn put(&mut self, id: OpId, channel: ChannelId, sources: &[PutSource]) -> Result<(), Refused> {
+    fn put(
+        &mut self,
+        id: OpId,
+        channel: ChannelId,
+        sources: &[PutSource],
+        part: bool,
+    ) -> Result<(), Refused> {
         let op = &self.from.ops[id];
         let ring = self.rings.id(channel);
         let Some(place) = self.ring(channel).put else {
@@ -289,18 +299,22 @@ impl<'a> Lower<'a> {
         let mut slices = Vec::new();
         let mut values = Vec::new();
         for (number, source) in sources.iter().enumerate() {
+            let tile = number as u32;
             match source {
                 PutSource::Slice { indices, .. } => {
-                    let slice = self
-                        .slice(op.operands[at], indices, channel, number as u32)
-                        .map_err(|missing| rings::no_bulk(op.span, &missing))?;
                     let used = indices.iter().map(|i| i.operands()).sum::<usize>();
-                    let starts: Vec<ValueId> = op.operands[at + 1..at + 1 + used]
-                        .iter()
-                        .map(|&v| self.value(v))
-                        .collect();
-                    let boxes = self.coordinates(&slice, &starts);
-                    slices.push((number as u32, slice, boxes));
+                    let starts = &op.operands[at + 1..at + 1 + used];
+                    if rings::is_bulk(indices) {
+                        let slice = self
+                            .slice(op.operands[at], indices, channel, tile)
+                            .map_err(|missing| rings::no_bulk(op.span, &missing))?;
+                        let starts: Vec<ValueId> = starts.iter().map(|&v| self.value(v)).collect();
+                        let boxes = self.coordinates(&slice, &starts);
+                        slices.push((tile, slice, boxes));
+                    } else {
+                        let value = self.loaded(op.operands[at], indices, starts);
+                        values.push((tile, self.as_matrix(value, channel, tile)));
+                    }
                     at += 1 + used;
                 }
                 PutSource::Value => {
@@ -310,7 +324,7 @@ impl<'a> Lower<'a> {
                         self.settle(age);
                     }
                     let value = self.value(op.operands[at]);
-                    values.push(self.as_matrix(value, channel, number as u32));
+                    values.push((tile, self.as_matrix(value, channel, tile)));
                     at += 1;
                 }
             }
@@ -319,39 +333,125 @@ impl<'a> Lower<'a> {
             role::OpKind::WaitEmpty { channel: ring },
             vec![place.slot, place.phase],
         );
-        if slices.is_empty() {
-            for (tile, value) in values.into_iter().enumerate() {
-                let kind = role::OpKind::WriteShared {
-                    channel: ring,
-                    tile: tile as u32,
-                };
-                self.effect(kind, vec![value, place.slot]);
-            }
-            self.effect(role::OpKind::ArriveFull { channel: ring }, vec![place.slot]);
-        } else {
-            let bytes = slices.iter().map(|(_, slice, _)| slice.bytes).sum();
+        if !slices.is_empty() {
+            let tiles = &self.rings.ring(channel).tiles;
+            // All parts of a slot arrive here, whoever puts them.
+            let of_tile = |tile: u32| {
+                let tile = &tiles[tile as usize];
+                tile.shape[0] * tile.shape[1] * tile.elem.bits() / 8
+            };
+            let bytes = slices.iter().map(|(tile, ..)| of_tile(*tile)).sum();
             let kind = role::OpKind::ExpectBytes {
                 channel: ring,
                 bytes,
             };
             self.effect(kind, vec![place.slot]);
-            for (tile, slice, boxes) in slices {
-                for (piece, at) in slice.boxes.iter().zip(boxes) {
-                    let kind = role::OpKind::CopyBulk {
-                        channel: ring,
-                        tile,
-                        map: slice.map,
-                        offset: piece.offset,
-                        multicast: false,
-                    };
-                    let operands = std::iter::once(place.slot).chain(at).collect();
-                    self.effect(kind, operands);
-                }
+        }
+        for (tile, slice, boxes) in slices {
+            if !part {
+                self.copies(channel, tile, place.slot, &slice, &boxes, None);
+                continue;
             }
+            let of = &self.rings.ring(channel).tiles[tile as usize];
+            let (rows, pitch) = (of.shape[0], of.layout.pitch);
+            let height = slice.rows;
+            if !rows.is_multiple_of(height)
+                || !(height * pitch).is_multiple_of(SharedLayout::BULK_ALIGN)
+            {
+                let what = format!("a part of {height} of {rows} rows");
+                return Err(not_yet(op.span, what));
+            }
+            let row = self.value(op.operands[at]);
+            for number in 0..rows / height {
+                let first = Constant::Int(i64::from(number * height), DType::I64);
+                let first = self.scalar(OpKind::Constant(first), Vec::new(), DType::I64);
+                let compare = OpKind::Compare(CompareOp::Eq);
+                let here = self.scalar(compare, vec![row, first], DType::Bool);
+                self.only_if(here, |this| {
+                    let offset = Some(number * height * pitch);
+                    this.copies(channel, tile, place.slot, &slice, &boxes, offset);
+                });
+            }
+        }
+        if !values.is_empty() {
+            for (tile, value) in values {
+                let kind = role::OpKind::WriteShared {
+                    channel: ring,
+                    tile,
+                };
+                self.effect(kind, vec![value, place.slot]);
+            }
+            self.effect(role::OpKind::ArriveFull { channel: ring }, vec![place.slot]);
         }
         let next = self.advanced(channel, place);
         self.ring(channel).put = Some(next);
         Ok(())
+    }
+
+    /// Begins the bulk copies of a slice; those of a part that begins at byte `part` of the tile, in all blocks of the cluster.
+    fn copies(
+        &mut self,
+        channel: ChannelId,
+        tile: u32,
+        slot: ValueId,
+        slice: &Slice,
+        boxes: &[Vec<ValueId>],
+        part: Option<u32>,
+    ) {
+        for (piece, at) in slice.boxes.iter().zip(boxes) {
+            let kind = role::OpKind::CopyBulk {
+                channel: self.rings.id(channel),
+                tile,
+                map: slice.map,
+                offset: piece.offset + part.unwrap_or(0),
+                multicast: part.is_some(),
+            };
+            let operands = std::iter::once(slot).chain(at.iter().copied()).collect();
+            self.effect(kind, operands);
+        }
+    }
+
+    /// A slice of a view in registers, 0 outside.
+    fn loaded(&mut self, view: ValueId, indices: &[Index], starts: &[ValueId]) -> ValueId {
+        let elem = self.from.ty(view).elem();
+        let zero = match elem.is_float() {
+            true => Constant::Float(0.0, elem),
+            false => Constant::Int(0, elem),
+        };
+        let mut operands = vec![self.value(view)];
+        for &start in starts {
+            operands.push(self.value(start));
+        }
+        operands.push(self.scalar(OpKind::Constant(zero), Vec::new(), elem));
+        let shape: Vec<u32> = indices.iter().filter_map(|i| i.extent()).collect();
+        let kind = role::OpKind::Load {
+            indices: indices.to_vec(),
+            cache: tile::Cache::Normal,
+            width: 1,
+        };
+        self.made(kind, operands, typed(Type::tile(elem, shape)))
+    }
+
+    /// What `then` writes, only where `condition` holds.
+    fn only_if(&mut self, condition: ValueId, then: impl FnOnce(&mut Self)) {
+        let around = self.into;
+        let regions = [(); 2].map(|()| self.to.new_region());
+        self.into = regions[0];
+        then(self);
+        for region in regions {
+            self.into = region;
+            self.effect(role::OpKind::Tile(OpKind::Yield), Vec::new());
+        }
+        self.into = around;
+        let kind = role::OpKind::Tile(OpKind::If);
+        self.to.append(
+            self.into,
+            kind,
+            vec![condition],
+            Vec::new(),
+            regions.to_vec(),
+            self.span,
+        );
     }
 
     fn slice(
@@ -364,12 +464,20 @@ impl<'a> Lower<'a> {
         if !self.role.target.has(Feature::Bulk) {
             return Err(format!("{} has none", self.role.target));
         }
+        let of = &self.rings.ring(channel).tiles[tile as usize];
+        let extents: Vec<u32> = indices.iter().filter_map(|i| i.extent()).collect();
+        let rows = match extents[..] {
+            [rows, columns] if columns == of.shape[1] => rows,
+            [columns] if columns == of.shape[1] => 1,
+            _ => return Err("it is a part of some columns".into()),
+        };
         rings::slice(
             &self.role.kernel.header,
             rings::param(self.from, view),
             self.from.ty(view).elem(),
             indices,
-            &self.rings.ring(channel).tiles[tile as usize],
+            of,
+            rows,
             self.maps,
         )
     }
@@ -481,25 +589,7 @@ impl<'a> Lower<'a> {
         let Some(valid) = freed.valid else {
             return self.effect(kind, vec![freed.slot]);
         };
-        let around = self.into;
-        let regions = [(); 2].map(|()| self.to.new_region());
-        for (i, region) in regions.into_iter().enumerate() {
-            self.into = region;
-            if i == 0 {
-                self.effect(kind.clone(), vec![freed.slot]);
-            }
-            self.effect(role::OpKind::Tile(OpKind::Yield), Vec::new());
-        }
-        self.into = around;
-        let kind = role::OpKind::Tile(OpKind::If);
-        self.to.append(
-            self.into,
-            kind,
-            vec![valid],
-            Vec::new(),
-            regions.to_vec(),
-            self.span,
-        );
+        self.only_if(valid, |this| this.effect(kind, vec![freed.slot]));
     }
 
     /// Waits until at most `pending` products are in flight, and gives back what is free by that.

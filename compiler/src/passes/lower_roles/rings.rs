@@ -97,9 +97,20 @@ impl Rings {
     ) -> Result<Rings, Refused> {
         let mut rings = HashMap::new();
         for (id, channel) in &kernel.channels {
+            let blocks = match channel.across {
+                Some(_) => kernel.header.cluster(),
+                None => 1,
+            };
+            let is_whole = |axis: u32| {
+                let axis = &kernel.header.axes[axis as usize];
+                axis.cluster && axis.extent.as_int() == Some(i64::from(blocks))
+            };
             let refused = [
                 (channel.over.is_some(), "a channel over another one"),
-                (channel.across.is_some(), "a channel across a cluster"),
+                (
+                    channel.across.is_some_and(|axis| !is_whole(axis)),
+                    "a channel across a part of a cluster",
+                ),
                 (channel.tensor_memory, "a channel of tensor memory"),
             ];
             if let Some((_, what)) = refused.iter().find(|(is, _)| *is) {
@@ -119,7 +130,7 @@ impl Rings {
                 offset = (offset + tile.layout.bytes()).next_multiple_of(SharedLayout::BULK_ALIGN);
                 tiles.push(tile);
             }
-            let of = |puts: bool| -> u32 {
+            let arrivals = |puts: bool| -> u32 {
                 let roles = uses.of_role.iter().zip(&uses.warps);
                 roles
                     .filter(|(u, _)| {
@@ -137,17 +148,21 @@ impl Rings {
                     offset: None,
                 }),
                 full: match fill {
-                    Fill::Registers => of(true),
-                    _ => 1,
+                    Filled::Bulk => 1,
+                    Filled::Registers => arrivals(true),
+                    Filled::Both => 1 + arrivals(true),
                 },
-                empty: of(false),
-                blocks: 1,
+                empty: arrivals(false) * blocks,
+                blocks,
             };
             let buffer = formed.buffers.next_key();
             let ring = Channel {
                 tiles,
                 depth: channel.depth,
-                fill,
+                fill: match fill {
+                    Filled::Registers => Fill::Registers,
+                    Filled::Bulk | Filled::Both => Fill::Bulk,
+                },
                 buffer,
                 barriers: Some(barriers),
             };
@@ -173,9 +188,19 @@ impl Rings {
     }
 }
 
+/// How a channel's slots are filled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Filled {
+    Bulk,
+    Registers,
+    /// Some tiles so, others so.
+    Both,
+}
+
 /// How a channel's slots are filled: one way for all that is put.
-fn fill(kernel: &tile::Kernel, uses: &Uses, channel: ChannelId) -> Result<Fill, Refused> {
-    let mut found: Option<(usize, Fill)> = None;
+fn fill(kernel: &tile::Kernel, uses: &Uses, channel: ChannelId) -> Result<Filled, Refused> {
+    let across = kernel.channels[channel].across.is_some();
+    let mut found: Option<(usize, Filled)> = None;
     for &(role, id) in &uses.puts {
         let op = &kernel.body.ops[id];
         let OpKind::Role(RoleOp::Put {
@@ -190,18 +215,26 @@ fn fill(kernel: &tile::Kernel, uses: &Uses, channel: ChannelId) -> Result<Fill, 
         if *of != channel {
             continue;
         }
-        if *part || *within {
-            return Err(not_yet(
-                op.span,
-                "a part of a slot, or one that is handed on",
-            ));
+        if *within {
+            return Err(not_yet(op.span, "a slot that is handed on"));
         }
-        let values = sources.iter().filter(|s| **s == PutSource::Value).count();
-        let fill = match values {
-            0 => Fill::Bulk,
-            n if n == sources.len() => Fill::Registers,
-            _ => return Err(not_yet(op.span, "slices and values in one slot")),
+        if *part != across {
+            let what = "a part of a slot of one block, or a whole one of all of a cluster";
+            return Err(not_yet(op.span, what));
+        }
+        let bulk = |source: &PutSource| match source {
+            PutSource::Slice { indices, .. } => is_bulk(indices),
+            PutSource::Value => false,
         };
+        let fill = match sources.iter().filter(|s| bulk(s)).count() {
+            0 => Filled::Registers,
+            n if n == sources.len() => Filled::Bulk,
+            _ => Filled::Both,
+        };
+        if across && fill != Filled::Bulk {
+            let what = "a slot of all of a cluster that bulk copies do not fill";
+            return Err(not_yet(op.span, what));
+        }
         match found {
             Some(first) if first != (role, fill) => {
                 return Err(not_yet(op.span, "a slot that is filled in several ways"));
@@ -209,7 +242,13 @@ fn fill(kernel: &tile::Kernel, uses: &Uses, channel: ChannelId) -> Result<Fill, 
             _ => found = Some((role, fill)),
         }
     }
-    Ok(found.map_or(Fill::Registers, |(_, fill)| fill))
+    Ok(found.map_or(Filled::Registers, |(_, fill)| fill))
+}
+
+/// Whether a slice is one that bulk copies are for: rows of neighbours. Others, of one column or of gathered rows, go through registers.
+pub(super) fn is_bulk(indices: &[Index]) -> bool {
+    let gathers = |i: &Index| matches!(i, Index::Gather { .. });
+    indices.last().is_some_and(|i| i.extent().is_some()) && !indices.iter().any(gathers)
 }
 
 /// How a tile lies in a slot: with the widest swizzle that its rows are whole pieces of.
@@ -249,8 +288,8 @@ fn shared(shape: &[u32], elem: DType) -> Option<SharedTile> {
 pub(super) struct Slice {
     pub(super) map: MapId,
     pub(super) boxes: Vec<Piece>,
-    /// Bytes of all.
-    pub(super) bytes: u32,
+    /// Rows of the tile that it fills.
+    pub(super) rows: u32,
 }
 
 /// One box of a slice.
@@ -268,14 +307,15 @@ pub(super) struct Coordinate {
     pub(super) plus: u32,
 }
 
-/// How the slice `indices` of a parameter is moved to or from `tile` by bulk copies; what is in the way if it is not. Operands are counted
-/// from the first one of the indices.
+/// How the slice `indices` of a parameter is moved to or from the first `rows` rows of `tile` by bulk copies; what is in the way if it is not.
+/// Operands are counted from the first one of the indices.
 pub(super) fn slice(
     header: &crate::ir::Header,
     param: Option<u32>,
     elem: DType,
     indices: &[Index],
     tile: &SharedTile,
+    rows: u32,
     maps: &mut PrimaryMap<MapId, TensorMap>,
 ) -> Result<Slice, String> {
     let Some(param) = param else {
@@ -297,8 +337,7 @@ pub(super) fn slice(
     if view.extents.len() != indices.len() || indices.len() > DEEPEST {
         return Err(format!("`{name}` has more than {DEEPEST} dimensions"));
     }
-    let element = elem.bits() / 8;
-    let [rows, columns] = tile.shape;
+    let columns = tile.shape[1];
     let inner = columns / tile.layout.panels;
     let high = rows.min(LONGEST);
     if inner > LONGEST || !rows.is_multiple_of(high) {
@@ -368,7 +407,7 @@ pub(super) fn slice(
     Ok(Slice {
         map: known.unwrap_or_else(|| maps.push(map)),
         boxes,
-        bytes: rows * columns * element,
+        rows,
     })
 }
 
