@@ -1,7 +1,10 @@
 //! Kernels of the role level: what their role IR waits for, and when.
 
+use std::path::Path;
+
 use tesserine_compiler::{
-    diagnostics::codes,
+    Session,
+    diagnostics::{codes, render},
     ir::{role, tile},
     passes,
     target::Target,
@@ -210,4 +213,33 @@ fn what_is_not_compiled_says_so() {
             "{all}"
         );
     }
+}
+
+/// The samples' bodies of the role level, from source to role IR.
+#[test]
+fn samples_are_lowered() {
+    let samples = [
+        ("gemm.tess", "gemm_nt<bf16>"),
+        ("gemm.tess", "gemm_nt<f16, BM = 64, BN = 192, ST = 3>"),
+    ];
+    let target = Target::parse("sm_90a").expect("a target");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut refused = String::new();
+    for (file, instance) in samples {
+        let mut session = Session::new();
+        let path = root.join("tests/samples").join(file);
+        let made = session
+            .load(&path, None)
+            .and_then(|module| session.instantiate(module, instance, target));
+        let lowered = made.and_then(|made| passes::lower(&made.bodies[0], &target));
+        match lowered {
+            Ok(kernel) => assert_eq!(kernel.roles.len(), 3, "{instance}"),
+            Err(list) => {
+                for d in list.iter() {
+                    refused += &format!("{instance}: {}", render(d, session.sources(), false));
+                }
+            }
+        }
+    }
+    assert!(refused.is_empty(), "{refused}");
 }
