@@ -511,6 +511,18 @@ impl<'a> Planner<'a> {
                     }
                 }
             }
+            OpKind::WriteShared { channel, .. }
+                if self.channels[*channel].barriers.is_some() && self.warps.is_multiple_of(4) =>
+            {
+                // Parts of products' results are written by rows of eight, as they lie in their fragments.
+                let shape = self.body.ty(op.operands[0]).ty.shape();
+                if let (&[m, n], Some(g)) = (shape, group(op.operands.first()))
+                    && m.is_multiple_of(16 * self.warps)
+                {
+                    let wish = fragments::warpgroup_result([m, n], self.warps);
+                    self.groups[g].wishes.push((wish, depth));
+                }
+            }
             OpKind::Product { .. } => {
                 if let Some(result) = group(op.results.first()) {
                     self.groups[result].by_warpgroups = true;
