@@ -464,7 +464,7 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
                 _ => Fill::CpAsync,
             };
             ensure!(
-                channel.fill == own,
+                channel.fill == own || own == Fill::Registers && channel.barriers.is_some(),
                 "this channel is not filled by such copies"
             );
             let starts: usize = indices.iter().map(|i| i.operands()).sum();

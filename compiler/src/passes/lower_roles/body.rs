@@ -20,7 +20,7 @@ use crate::{
         },
     },
     layout::swizzle::SharedLayout,
-    passes::form_roles,
+    passes::{access, divisibility::Divisibility, form_roles},
     span::Span,
     target::Feature,
 };
@@ -54,6 +54,8 @@ pub(super) struct Lower<'a> {
     /// The values that products are by now, by their keys.
     pub(super) latest: HashMap<u32, ValueId>,
     next_key: u32,
+    /// What is put must be by bulk copies.
+    bulk_required: bool,
     /// Where operations go.
     pub(super) into: RegionId,
     pub(super) span: Span,
@@ -79,10 +81,20 @@ impl<'a> Lower<'a> {
             state: State::default(),
             latest: HashMap::new(),
             next_key: 0,
+            bulk_required: false,
             into,
             span: role.kernel.header.span,
         };
         lower.whole()?;
+        lower.widen();
+        let tiles = |v: &crate::ir::Value<role::Type>| matches!(v.ty.ty, Type::Tile(_));
+        let copies =
+            |op: &crate::ir::Op<role::OpKind>| matches!(op.kind, role::OpKind::Copy { .. });
+        let divides = lower.to.values.values().any(tiles) || lower.to.ops.values().any(copies);
+        if divides && !role.head.warps.is_power_of_two() {
+            let what = format!("tiles in a role of {} warps", role.head.warps);
+            return Err(not_yet(role.kernel.header.span, what));
+        }
         Ok(lower.to)
     }
 
@@ -115,6 +127,34 @@ impl<'a> Lower<'a> {
         let kind = role::OpKind::Tile(OpKind::Return);
         self.effect(kind, state);
         Ok(())
+    }
+
+    /// Says how many neighbours copies through registers load at once.
+    fn widen(&mut self) {
+        let header = &self.role.kernel.header;
+        let known = Divisibility::of(header, &self.to);
+        let mut widths = Vec::new();
+        for (id, op) in &self.to.ops {
+            let role::OpKind::Copy { indices, .. } = &op.kind else {
+                continue;
+            };
+            let mut load = op.clone();
+            load.kind = role::OpKind::Load {
+                indices: indices.clone(),
+                cache: tile::Cache::Normal,
+                width: 1,
+            };
+            // A pad stands where the slot does.
+            load.operands.pop();
+            if let Some(access) = access::of(header, &self.to, &known, &load) {
+                widths.push((id, access.width));
+            }
+        }
+        for (id, found) in widths {
+            if let role::OpKind::Copy { width, .. } = &mut self.to.ops[id].kind {
+                *width = found;
+            }
+        }
     }
 
     /// The scalars that roles share and that this one needs. What else stands there is the first role's.
@@ -276,8 +316,10 @@ impl<'a> Lower<'a> {
                 self.bound.insert(op.results[0], Bound::Value(value));
                 Ok(())
             }
-            // Whatever is not done so is refused.
-            RoleOp::Require(_) => Ok(()),
+            RoleOp::Require(feature) => {
+                self.bulk_required |= *feature == tile::Feature::Bulk;
+                Ok(())
+            }
             RoleOp::Pingpong => Err(not_yet(op.span, "`pingpong`")),
             RoleOp::Roles(_) => Err(not_yet(op.span, "roles within roles")),
         }
@@ -297,6 +339,7 @@ impl<'a> Lower<'a> {
         };
         let mut at = 0;
         let mut slices = Vec::new();
+        let mut copied = Vec::new();
         let mut values = Vec::new();
         for (number, source) in sources.iter().enumerate() {
             let tile = number as u32;
@@ -304,16 +347,27 @@ impl<'a> Lower<'a> {
                 PutSource::Slice { indices, .. } => {
                     let used = indices.iter().map(|i| i.operands()).sum::<usize>();
                     let starts = &op.operands[at + 1..at + 1 + used];
-                    if rings::is_bulk(indices) {
-                        let slice = self
-                            .slice(op.operands[at], indices, channel, tile)
-                            .map_err(|missing| rings::no_bulk(op.span, &missing))?;
-                        let starts: Vec<ValueId> = starts.iter().map(|&v| self.value(v)).collect();
-                        let boxes = self.coordinates(&slice, &starts);
-                        slices.push((tile, slice, boxes));
-                    } else {
-                        let value = self.loaded(op.operands[at], indices, starts);
-                        values.push((tile, self.as_matrix(value, channel, tile)));
+                    match self.slice(op.operands[at], indices, channel, tile) {
+                        Ok(slice) => {
+                            let starts: Vec<ValueId> =
+                                starts.iter().map(|&v| self.value(v)).collect();
+                            let boxes = self.coordinates(&slice, &starts);
+                            slices.push((tile, slice, boxes));
+                        }
+                        Err(missing) if self.bulk_required || part => {
+                            return Err(rings::no_bulk(op.span, &missing));
+                        }
+                        Err(_) if rings::is_matrix(indices) => {
+                            let mut operands = vec![self.value(op.operands[at])];
+                            for &start in starts {
+                                operands.push(self.value(start));
+                            }
+                            copied.push((tile, indices.clone(), operands));
+                        }
+                        Err(_) => {
+                            let value = self.loaded(op.operands[at], indices, starts);
+                            values.push((tile, self.as_matrix(value, channel, tile)));
+                        }
                     }
                     at += 1 + used;
                 }
@@ -373,7 +427,18 @@ impl<'a> Lower<'a> {
                 });
             }
         }
-        if !values.is_empty() {
+        if !values.is_empty() || !copied.is_empty() {
+            for (tile, indices, mut operands) in copied {
+                operands.push(place.slot);
+                operands.push(self.bool(true));
+                let kind = role::OpKind::Copy {
+                    channel: ring,
+                    tile,
+                    indices,
+                    width: 1,
+                };
+                self.effect(kind, operands);
+            }
             for (tile, value) in values {
                 let kind = role::OpKind::WriteShared {
                     channel: ring,
@@ -465,21 +530,7 @@ impl<'a> Lower<'a> {
             return Err(format!("{} has none", self.role.target));
         }
         let of = &self.rings.ring(channel).tiles[tile as usize];
-        let extents: Vec<u32> = indices.iter().filter_map(|i| i.extent()).collect();
-        let rows = match extents[..] {
-            [rows, columns] if columns == of.shape[1] => rows,
-            [columns] if columns == of.shape[1] => 1,
-            _ => return Err("it is a part of some columns".into()),
-        };
-        rings::slice(
-            &self.role.kernel.header,
-            rings::param(self.from, view),
-            self.from.ty(view).elem(),
-            indices,
-            of,
-            rows,
-            self.maps,
-        )
+        rings::bulk(self.role.kernel, view, indices, of, self.maps)
     }
 
     /// Where each box of a slice begins, as operands; `starts` are those of the indices.

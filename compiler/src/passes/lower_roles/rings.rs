@@ -7,6 +7,7 @@ use tesserine_set::{DType, ParamKind};
 
 use super::{Refused, not_yet};
 use crate::{
+    diagnostics::{Diagnostic, codes},
     ir::{
         OpId, RegionId, ValueId,
         role::{self, Buffer, Channel, Fill, MapDim, MapId, RingBarriers, SharedTile, TensorMap},
@@ -222,13 +223,34 @@ fn fill(kernel: &tile::Kernel, uses: &Uses, channel: ChannelId) -> Result<Filled
             let what = "a part of a slot of one block, or a whole one of all of a cluster";
             return Err(not_yet(op.span, what));
         }
-        let bulk = |source: &PutSource| match source {
-            PutSource::Slice { indices, .. } => is_bulk(indices),
-            PutSource::Value => false,
-        };
-        let fill = match sources.iter().filter(|s| bulk(s)).count() {
+        let tiles = &kernel.channels[channel].tiles;
+        let mut at = 0;
+        let mut by_bulk = Vec::new();
+        for (source, tile) in sources.iter().zip(tiles) {
+            match source {
+                PutSource::Slice { indices, .. } => {
+                    let bulk = shared(&tile.shape, tile.elem).is_some_and(|tile| {
+                        bulk(
+                            kernel,
+                            op.operands[at],
+                            indices,
+                            &tile,
+                            &mut PrimaryMap::new(),
+                        )
+                        .is_ok()
+                    });
+                    at += 1 + indices.iter().map(|i| i.operands()).sum::<usize>();
+                    by_bulk.push(bulk);
+                }
+                PutSource::Value => {
+                    at += 1;
+                    by_bulk.push(false);
+                }
+            }
+        }
+        let fill = match by_bulk.iter().filter(|b| **b).count() {
             0 => Filled::Registers,
-            n if n == sources.len() => Filled::Bulk,
+            n if n == by_bulk.len() => Filled::Bulk,
             _ => Filled::Both,
         };
         if across && fill != Filled::Bulk {
@@ -245,10 +267,31 @@ fn fill(kernel: &tile::Kernel, uses: &Uses, channel: ChannelId) -> Result<Filled
     Ok(found.map_or(Filled::Registers, |(_, fill)| fill))
 }
 
-/// Whether a slice is one that bulk copies are for: rows of neighbours. Others, of one column or of gathered rows, go through registers.
-pub(super) fn is_bulk(indices: &[Index]) -> bool {
-    let gathers = |i: &Index| matches!(i, Index::Gather { .. });
-    indices.last().is_some_and(|i| i.extent().is_some()) && !indices.iter().any(gathers)
+/// As [`slice`], of any view of the kernel.
+pub(super) fn bulk(
+    kernel: &tile::Kernel,
+    view: ValueId,
+    indices: &[Index],
+    tile: &SharedTile,
+    maps: &mut PrimaryMap<MapId, TensorMap>,
+) -> Result<Slice, String> {
+    let extents: Vec<u32> = indices.iter().filter_map(|i| i.extent()).collect();
+    let rows = match extents[..] {
+        [rows, columns] if columns == tile.shape[1] => rows,
+        [columns] if columns == tile.shape[1] => 1,
+        _ => return Err("it is a part of some columns".into()),
+    };
+    let param = param(&kernel.body, view);
+    let elem = kernel.body.ty(view).elem();
+    slice(&kernel.header, param, elem, indices, tile, rows, maps)
+}
+
+/// Whether threads can copy a slice piece by piece: rows and columns, these neighbours in memory.
+pub(super) fn is_matrix(indices: &[Index]) -> bool {
+    indices.iter().filter(|i| i.extent().is_some()).count() == 2
+        && indices
+            .last()
+            .is_some_and(|i| i.extent().is_some() && !matches!(i, Index::Gather { .. }))
 }
 
 /// How a tile lies in a slot: with the widest swizzle that its rows are whole pieces of.
@@ -309,7 +352,7 @@ pub(super) struct Coordinate {
 
 /// How the slice `indices` of a parameter is moved to or from the first `rows` rows of `tile` by bulk copies; what is in the way if it is not.
 /// Operands are counted from the first one of the indices.
-pub(super) fn slice(
+fn slice(
     header: &crate::ir::Header,
     param: Option<u32>,
     elem: DType,
@@ -412,16 +455,19 @@ pub(super) fn slice(
 }
 
 /// The parameter that a view of tile IR is.
-pub(super) fn param(body: &tile::TileBody, view: ValueId) -> Option<u32> {
+fn param(body: &tile::TileBody, view: ValueId) -> Option<u32> {
     match body.ops[body.defining_op(view)?].kind {
         OpKind::Param(index) => Some(index),
         _ => None,
     }
 }
 
-/// An error that names what bulk copies miss.
+/// An error that names what bulk copies miss where they are required.
 pub(super) fn no_bulk(span: Span, missing: &str) -> Refused {
-    let mut refused = not_yet(span, "a slot filled without bulk copies");
-    *refused = refused.note(format!("a bulk copy is not possible: {missing}"));
-    refused
+    let text = "this slot cannot be filled by bulk copies, which are required here";
+    Box::new(
+        Diagnostic::error(codes::E0708, span, text)
+            .note(missing)
+            .help("state what is missing in `where` or `specialize`"),
+    )
 }
