@@ -26,6 +26,159 @@ fn made(file: &str, instance: &str) -> tile::Instance {
     })
 }
 
+/// The body of the one kernel `k` of `text`, as it is written.
+fn body_of(text: &str) -> String {
+    let mut session = Session::new();
+    let target = Target::parse("sm_90a").expect("a target");
+    let made = session
+        .load_text("k.tess", text)
+        .and_then(|module| session.instantiate(module, "k", target));
+    let made = made.unwrap_or_else(|list| {
+        let all: String = list
+            .iter()
+            .map(|d| render(d, session.sources(), false))
+            .collect();
+        panic!("{all}")
+    });
+    let kernel = &made.bodies[0];
+    tile::verify(kernel).unwrap_or_else(|e| panic!("{e:?}\n{kernel}"));
+    kernel.to_string()
+}
+
+/// How often a line of `text` contains `word`.
+fn lines(text: &str, word: &str) -> usize {
+    text.lines().filter(|l| l.contains(word)).count()
+}
+
+#[test]
+fn what_holds_for_a_point_of_the_grid_each_role_asks() {
+    let text = body_of(
+        "kernel k(x: view<f32>[n], count: view<i32>[1], y: out view<f32>[n]) for sm_90a
+        grid persistent (i in ceil_div(n, 64) until count[0]) {
+            channel c: tile<f32>[64] depth 2;
+            roles {
+                load: 1 warp { put c { x[i*64 +: 64] } }
+                store: 1 warpgroup { y[i*64 +: 64] = get c; release c; }
+            }
+        }",
+    );
+    let (shared, roles) = text.split_once("roles (").expect("roles");
+    assert_eq!(lines(shared, " = load "), 1, "{text}");
+    assert_eq!(lines(roles, "if %"), 2, "{text}");
+}
+
+#[test]
+fn roles_do_not_see_what_others_change() {
+    let text = body_of(
+        "kernel k(x: view<f32>[n], y: out view<f32>[n], z: out view<f32>[n]) for sm_90a grid (i in ceil_div(n, 64)) {
+            let mut scale = 1.5;
+            roles {
+                one: 1 warpgroup { scale = 2.5; y[i*64 +: 64] = full<f32>[64](scale); }
+                other: 1 warpgroup { z[i*64 +: 64] = full<f32>[64](scale); }
+            }
+        }",
+    );
+    assert_eq!(lines(&text, "constant 1.5"), 1, "{text}");
+    assert_eq!(lines(&text, "constant 2.5"), 1, "{text}");
+}
+
+#[test]
+fn a_product_in_flight_in_one_arm_is_over_in_the_other() {
+    let text = body_of(
+        "kernel k(x: view<f16>[n, 64], y: out view<f32>[n, 64]) for sm_90a grid (i in ceil_div(n, 64)) {
+            channel c: tile<f16>[64, 64] depth 2;
+            roles {
+                load: 1 warp { put c { x[i*64 +: 64, ..] } }
+                math: 1 warpgroup {
+                    let a = get c;
+                    let mut s = zeros<f32>[64, 64];
+                    if i > 3 { s = mma(a, a.t); }
+                    y[i*64 +: 64, ..] = await s;
+                    release c;
+                }
+            }
+        }",
+    );
+    assert_eq!(lines(&text, "= cast %"), 1, "{text}");
+    assert_eq!(lines(&text, "= if %"), 1, "{text}");
+    assert_eq!(lines(&text, "await"), 1, "{text}");
+}
+
+/// The value of a `pingpong`, and what it assigns, come out of it; where the condition is false, there is none.
+#[test]
+fn turns_have_values() {
+    let with = |on: bool| {
+        body_of(&format!(
+            "kernel k(x: view<f16>[n, 64], y: out view<f32>[n, 64]) for sm_90a grid (i in ceil_div(n, 128)) {{
+                channel c[2]: tile<f16>[64, 64] depth 2;
+                roles {{
+                    load: 1 warp {{ for const r in 0..2 {{ put c[r] {{ x[i*128 + r*64 +: 64, ..] }} }} }}
+                    math: 1 warpgroup, replicate r in 2 {{
+                        let a = get c[r];
+                        let mut scale = 1.0;
+                        let (s, t) = pingpong if {on} {{ scale = x[0, 0] as f32; (mma(a, a.t), mma(a, a)) }};
+                        y[i*128 + r*64 +: 64, ..] = (await s + await t) * scale;
+                        release c[r];
+                    }}
+                }}
+            }}"
+        ))
+    };
+    let (on, off) = (with(true), with(false));
+    assert_eq!(lines(&on, "= pingpong %"), 2, "{on}");
+    let results = on.lines().find(|l| l.contains("= pingpong")).expect("one");
+    let (results, _) = results.split_once('=').expect("results");
+    assert_eq!(results.split(',').count(), 3, "{on}");
+    assert_eq!(lines(&off, "pingpong"), 0, "{off}");
+}
+
+/// What `require` asks for ends with its block.
+#[test]
+fn requirements_end_with_their_block() {
+    let text = body_of(
+        "kernel k(x: view<f16>[n, 64], y: out view<f32>[n, 64]) for sm_90a grid (i in ceil_div(n, 64)) {
+            channel c: tile<f16>[64, 64] depth 2;
+            roles {
+                load: 1 warp { put c { x[i*64 +: 64, ..] } }
+                math: 1 warp {
+                    let a = get c;
+                    if const true { require(wgmma); }
+                    y[i*64 +: 64, ..] = dot(a, a.t);
+                    release c;
+                }
+            }
+        }",
+    );
+    assert_eq!(lines(&text, "require wgmma"), 1, "{text}");
+    assert_eq!(lines(&text, "mma %"), 1, "{text}");
+}
+
+/// A slice as it lies in memory is copied; one with other axes, or other elements, goes through registers.
+#[test]
+fn slices_are_put_as_they_lie() {
+    let text = body_of(
+        "kernel k(x: view<f16>[n, 64], y: out view<f16>[n, 64]) for sm_90a grid (i in ceil_div(n, 64)) {
+            channel c: tile<f16>[64, 64] depth 2;
+            roles {
+                load: 1 warp {
+                    put c { x[i*64 +: 64, ..] }
+                    put c { load(x[i*64 +: 64, ..], cache = evict_first) }
+                    put c { load(x[i*64 +: 64, ..], pad = 1.0) }
+                    put c { x.t[.., i*64 +: 64] }
+                    put c { x[i*64 +: 64, ..] * 2.0 }
+                }
+                store: 1 warpgroup { for const p in 0..5 { y[i*64 +: 64, ..] = get c; release c; } }
+            }
+        }",
+    );
+    let puts: Vec<bool> = text
+        .lines()
+        .filter(|l| l.contains("put channel0"))
+        .map(|l| l.contains('['))
+        .collect();
+    assert_eq!(puts, [true, true, false, false, false], "{text}");
+}
+
 /// The role-level bodies of the samples, with the roles that they declare.
 const SAMPLES: &[(&str, &str, &[&str])] = &[
     ("gemm.tess", "gemm_nt<bf16>", &["load", "math", "store"]),
@@ -110,4 +263,17 @@ fn a_carried_product_is_in_flight() {
         carried += 1;
     }
     assert_eq!(carried, 1);
+}
+
+/// The product with its epilogue becomes role IR.
+#[test]
+fn the_product_is_lowered() {
+    let made = made("gemm.tess", "gemm_nt<bf16>");
+    let target = Target::parse("sm_90a").expect("a target");
+    let role = tesserine_compiler::passes::lower(&made.bodies[0], &target);
+    let role = role.unwrap_or_else(|e| panic!("{e:?}"));
+    let text = role.to_string();
+    for word in ["copy_bulk", "product", "wait_products", "store_bulk"] {
+        assert!(lines(&text, word) > 0, "no {word}:\n{text}");
+    }
 }

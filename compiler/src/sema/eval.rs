@@ -124,6 +124,8 @@ pub(crate) struct Emitted {
     constants: HashMap<(u64, DType), ValueId>,
     symbols: HashMap<Symbol, ValueId>,
     views: HashMap<(u32, DType), ValueId>,
+    counters: HashMap<ValueId, (ValueId, ValueId)>,
+    logical: HashMap<OpId, Logical>,
     prologue: usize,
     assumed: usize,
 }
@@ -621,6 +623,8 @@ impl<'a> Evaluator<'a> {
             constants: self.constants.clone(),
             symbols: self.symbols.clone(),
             views: self.views.clone(),
+            counters: self.counters.clone(),
+            logical: self.logical.clone(),
             prologue: self.prologue,
             assumed: self.assumed.len(),
         }
@@ -632,6 +636,8 @@ impl<'a> Evaluator<'a> {
         self.constants = before.constants;
         self.symbols = before.symbols;
         self.views = before.views;
+        self.counters = before.counters;
+        self.logical = before.logical;
         self.prologue = before.prologue;
         self.assumed.truncate(before.assumed);
     }
