@@ -44,6 +44,14 @@ pub enum Error {
         fault: Box<tesserine_emulator::Fault>,
     },
 
+    /// Bulk copies cannot reach a tensor as it lies.
+    #[error("`{kernel}` copies `{param}` through a tensor map: {reason}")]
+    TensorMap {
+        kernel: String,
+        param: String,
+        reason: String,
+    },
+
     #[error("`{op}`: {error}")]
     Op {
         op: String,

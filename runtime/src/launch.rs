@@ -20,6 +20,7 @@ use crate::{
     select::{self, Choice, Code, SelectError, Target},
     sets::SharedSet,
     tensor::Origin,
+    tensor_map::{MapBytes, MapParameters},
 };
 
 /// Arguments by name. A variant's fields go by dotted names, `epi.bias`.
@@ -113,6 +114,8 @@ pub(crate) struct Queued {
     position: usize,
     blocks: u32,
     arguments: Vec<u64>,
+    /// Tensor maps, by the arguments that they are.
+    maps: Vec<(usize, MapBytes)>,
     /// What is to be checked of elements first; nothing unless the device checks facts.
     promises: Vec<Promise>,
 }
@@ -222,14 +225,33 @@ impl Kernel {
         let record = &self.instance().bodies[chosen.body];
         let blocks = launched(self.blocks(record, binding)?, chosen.resident);
         let mut arguments = Vec::with_capacity(record.abi.len());
-        for arg in &record.abi {
+        let mut maps = Vec::new();
+        for (i, arg) in record.abi.iter().enumerate() {
             arguments.push(self.argument(arg, binding)?);
+            if let AbiArg::TensorMap { map } = *arg
+                && blocks > 0
+            {
+                let map = &record.tensor_maps[map as usize];
+                let param = map.param as usize;
+                let name = &self.instance().signature.params[param].name;
+                let parameters =
+                    MapParameters::of(self.name(), name, map, binding.args[param].as_ref())?;
+                let encoded = device
+                    .encode(&parameters)
+                    .map_err(|reason| Error::TensorMap {
+                        kernel: self.name().to_owned(),
+                        param: name.clone(),
+                        reason,
+                    })?;
+                maps.push((i, encoded));
+            }
         }
         Ok(Queued {
             ready,
             position,
             blocks,
             arguments,
+            maps,
             promises: facts::promises(device, binding),
         })
     }
@@ -264,6 +286,7 @@ impl Kernel {
                     record.threads,
                     record.shared_bytes,
                     arguments,
+                    &queued.maps,
                 )?;
             }
         }
@@ -351,7 +374,7 @@ impl Kernel {
             },
             AbiArg::Dim { dim } => binding.dims[dim as usize] as u64,
             // The launch fills it in.
-            AbiArg::Counter => 0,
+            AbiArg::Counter | AbiArg::TensorMap { .. } => 0,
             AbiArg::Scalar { param } => {
                 let param = param as usize;
                 let declared = &self.instance().signature.params[param];

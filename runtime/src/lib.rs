@@ -47,6 +47,7 @@ mod op;
 pub mod select;
 mod sets;
 mod tensor;
+mod tensor_map;
 
 pub use device::{
     Device, DeviceInfo, Event, Graph, Stream, cuda_devices, driver_version, emulators,

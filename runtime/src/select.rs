@@ -346,6 +346,7 @@ mod tests {
                     cluster: 1,
                     threads: 128,
                     shared_bytes: 0,
+                    tensor_maps: Vec::new(),
                     abi: vec![],
                     ptx_version: *ptx_version,
                     ptx: 2 * i as u32,

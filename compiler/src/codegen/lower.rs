@@ -220,7 +220,7 @@ impl<'a> Lower<'a> {
     fn parameters(&mut self) -> Vec<String> {
         let signature = &self.kernel.header.signature;
         let mut text = Vec::new();
-        for (i, arg) in super::abi(&self.kernel.header).into_iter().enumerate() {
+        for (i, arg) in super::abi(self.kernel).into_iter().enumerate() {
             let n = i as u32;
             let (key, ty, spelled) = match arg {
                 AbiArg::Pointer { param } => {
@@ -239,6 +239,16 @@ impl<'a> Lower<'a> {
                     let spelled = format!("ptr addrspace(1) align 8 %a{n}");
                     (Argument::Counter, GLOBAL, spelled)
                 }
+                AbiArg::TensorMap { .. } => {
+                    self.maps.push(Val {
+                        ty: GENERIC,
+                        kind: Kind::Argument(n),
+                    });
+                    text.push(format!(
+                        "ptr byval([128 x i8]) align 64 \"nvvm.grid_constant\" %a{n}"
+                    ));
+                    continue;
+                }
                 AbiArg::Scalar { param } => {
                     let ty = match signature.params[param as usize].kind {
                         ParamKind::Scalar { dtype, .. } => scalar_argument(dtype),
@@ -253,16 +263,6 @@ impl<'a> Lower<'a> {
             };
             self.arguments.insert(key, value);
             text.push(spelled);
-        }
-        let first = text.len() as u32;
-        for n in (first..).take(self.kernel.maps.len()) {
-            self.maps.push(Val {
-                ty: GENERIC,
-                kind: Kind::Argument(n),
-            });
-            text.push(format!(
-                "ptr byval([128 x i8]) align 64 \"nvvm.grid_constant\" %a{n}"
-            ));
         }
         text
     }

@@ -30,11 +30,11 @@ mod through;
 pub use llvm::version as llvm_version;
 
 use sha2::{Digest, Sha256};
-use tesserine_set::{AbiArg, Fact, Formula, ParamKind};
+use tesserine_set::{AbiArg, Fact, Formula, ParamKind, TensorMapDim, TensorMapRecord};
 
 use crate::{
     diagnostics::{Diagnostic, Diagnostics, codes},
-    ir::{Header, role},
+    ir::role,
     span::SourceMap,
     target::{PtxVersion, Target},
 };
@@ -48,6 +48,8 @@ pub struct Module {
     /// The entry's name in the PTX.
     pub entry: String,
     pub abi: Vec<AbiArg>,
+    /// The tensor maps among the arguments.
+    pub tensor_maps: Vec<TensorMapRecord>,
     /// One formula a grid axis, in source order.
     pub grid: Vec<Formula>,
     /// Threads of a block.
@@ -77,7 +79,8 @@ pub fn compile(
         llvm_ir,
         ptx,
         entry,
-        abi: abi(&kernel.header),
+        abi: abi(kernel),
+        tensor_maps: kernel.maps.values().map(tensor_map).collect(),
         grid: kernel
             .header
             .axes
@@ -140,8 +143,9 @@ fn shared_bytes(kernel: &role::Kernel) -> u32 {
 }
 
 /// The arguments of an entry: pointers with their strides by view, then all dimensions, then all scalars, then the counter
-/// that tiles are drawn from.
-pub fn abi(header: &Header) -> Vec<AbiArg> {
+/// that tiles are drawn from, then the tensor maps.
+pub fn abi(kernel: &role::Kernel) -> Vec<AbiArg> {
+    let header = &kernel.header;
     let signature = &header.signature;
     let mut abi = Vec::new();
     for (param, p) in (0..).zip(&signature.params) {
@@ -165,5 +169,25 @@ pub fn abi(header: &Header) -> Vec<AbiArg> {
     if header.dynamic {
         abi.push(AbiArg::Counter);
     }
+    abi.extend((0..kernel.maps.len() as u32).map(|map| AbiArg::TensorMap { map }));
     abi
+}
+
+/// What a launch must know of a tensor map.
+fn tensor_map(map: &role::TensorMap) -> TensorMapRecord {
+    TensorMapRecord {
+        param: map.param,
+        elem: map.elem,
+        dims: map
+            .dims
+            .iter()
+            .map(|d| TensorMapDim {
+                dim: d.dim,
+                step: d.step,
+                extent: d.extent,
+                extent_of_box: d.extent_of_box,
+            })
+            .collect(),
+        swizzle: map.swizzle,
+    }
 }

@@ -483,6 +483,7 @@ mod build {
                 threads: compiled.threads,
                 shared_bytes: compiled.shared_bytes,
                 abi: compiled.abi,
+                tensor_maps: compiled.tensor_maps,
                 ptx_version: compiled.ptx_version,
                 ptx: 0,
                 cubin: None,

@@ -17,7 +17,10 @@ pub use container::{FORMAT_VERSION, MAGIC, ModuleEntry, ModuleKind};
 pub use dtype::{DType, UnknownDType};
 pub use facts::{BrokenFact, HostView, byte_span};
 pub use formula::{Env, Formula, FormulaError, FormulaOp, Term};
-pub use manifest::{AbiArg, BodyRecord, Choice, Instance, Manifest, Persistent, Resources, Tune};
+pub use manifest::{
+    AbiArg, BodyRecord, Choice, Instance, Manifest, Persistent, Resources, TensorMapDim,
+    TensorMapRecord, Tune,
+};
 pub use op::{
     OpError, OpRecord, OwnedArg, Place, PlacedView, STATE_WORD, Step, StepArg, ViewArg, ViewBase,
     ViewStep, WORKSPACE_ALIGN, WorkspaceLayout, WorkspaceRecord, has_state,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Fact, Formula, OpRecord, Signature};
+use crate::{DType, Fact, Formula, OpRecord, Signature};
 
 /// The whole of a set, modules apart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -82,6 +82,9 @@ pub struct BodyRecord {
     pub shared_bytes: u32,
     /// The kernel's arguments in order.
     pub abi: Vec<AbiArg>,
+    /// The tensor maps among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tensor_maps: Vec<TensorMapRecord>,
     /// The PTX module's `.version`, `(8, 0)`.
     pub ptx_version: (u32, u32),
     /// Index of the PTX module in the set.
@@ -135,4 +138,33 @@ pub enum AbiArg {
     /// 64-bit address of an eight-byte word of the runtime's, aligned to its size, that no launch running at the same time uses.
     /// It is 0 before the launch, and the kernel leaves it so.
     Counter,
+    /// Map `map` of the body's, encoded: 128 bytes, aligned to 64.
+    TensorMap { map: u32 },
+}
+
+/// How the bulk copies of a body see a view: what `cuTensorMapEncodeTiled` is given, but for what a launch brings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorMapRecord {
+    /// The view parameter.
+    pub param: u32,
+    /// What its elements are taken for.
+    pub elem: DType,
+    /// One to five, the innermost first: its elements are neighbours.
+    pub dims: Vec<TensorMapDim>,
+    /// Bytes of the swizzle: 0, 32, 64 or 128.
+    pub swizzle: u32,
+}
+
+/// A dimension of a tensor map: all of one of the view's, or one of the parts that it is split into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorMapDim {
+    /// Of the view.
+    pub dim: u32,
+    /// Elements of the view's dimension that one step is.
+    pub step: u32,
+    /// Steps; as many as cover the view's dimension if it is not given.
+    #[serde(default)]
+    pub extent: Option<u32>,
+    /// Steps that the box has.
+    pub extent_of_box: u32,
 }

@@ -71,6 +71,8 @@ pub enum InstanceProblem {
     },
     #[error("body {body}: argument {arg} refers to a parameter or dimension that does not fit it")]
     Argument { body: usize, arg: usize },
+    #[error("body {body}: tensor map {map} is of no view, or has no such shape")]
+    TensorMap { body: usize, map: usize },
     #[error("body {body}: {count} arguments are more than {MAX_ARGS}")]
     Arguments { body: usize, count: usize },
 }
@@ -476,6 +478,29 @@ fn check_body(
             count: body.abi.len(),
         });
     }
+    for (i, map) in body.tensor_maps.iter().enumerate() {
+        let view = match signature.params.get(map.param as usize).map(|p| &p.kind) {
+            Some(ParamKind::View(view)) => Some(view),
+            _ => None,
+        };
+        let within = |view: &crate::ViewParam| {
+            let mut dims = map.dims.iter();
+            dims.all(|d| (d.dim as usize) < view.extents.len() && d.step > 0)
+        };
+        if !(1..=5).contains(&map.dims.len())
+            || !map
+                .dims
+                .iter()
+                .all(|d| (1..=256).contains(&d.extent_of_box))
+            || !matches!(map.swizzle, 0 | 32 | 64 | 128)
+            || !view.is_some_and(within)
+        {
+            return Err(InstanceProblem::TensorMap {
+                body: index,
+                map: i,
+            });
+        }
+    }
     for (i, arg) in body.abi.iter().enumerate() {
         let view = |param: u32| match signature.params.get(param as usize).map(|p| &p.kind) {
             Some(ParamKind::View(view)) => Some(view),
@@ -488,6 +513,7 @@ fn check_body(
             }
             AbiArg::Dim { dim } => (dim as usize) < signature.dims.len(),
             AbiArg::Counter => true,
+            AbiArg::TensorMap { map } => (map as usize) < body.tensor_maps.len(),
             AbiArg::Scalar { param } => signature
                 .params
                 .get(param as usize)

@@ -33,6 +33,7 @@ fn manifest() -> Manifest {
         cluster: 1,
         threads: 128,
         shared_bytes: 0,
+        tensor_maps: Vec::new(),
         abi: vec![
             AbiArg::Pointer { param: 0 },
             AbiArg::Pointer { param: 1 },

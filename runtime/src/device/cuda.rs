@@ -25,7 +25,10 @@ use super::{
     DeviceInfo,
     words::{Words, ZeroedForEver},
 };
-use crate::{Capability, Error};
+use crate::{
+    Capability, Error,
+    tensor_map::{MapBytes, MapParameters},
+};
 
 /// Loads and initialises the driver once; the answer stands for the process.
 fn driver() -> Result<(), Error> {
@@ -271,6 +274,54 @@ impl CudaDevice {
 
     fn checked(&self, call: &'static str, result: CUresult) -> Result<(), Error> {
         checked(&self.0.label, call, result)
+    }
+
+    /// The tensor map of these parameters.
+    pub(super) fn encode(&self, map: &MapParameters) -> Result<MapBytes, String> {
+        let _current = self.enter().map_err(|e| e.to_string())?;
+        // Drivers before 12.0 lack it: the bindings would end the process.
+        type Encode = unsafe extern "C" fn(
+            *mut MapBytes,
+            u32,
+            u32,
+            *mut c_void,
+            *const u64,
+            *const u64,
+            *const u32,
+            *const u32,
+            u32,
+            u32,
+            u32,
+            u32,
+        ) -> CUresult;
+        // SAFETY: the library was found, since there is a device; the function has had this type since CUDA 12.0, whose
+        // enumerations are 32 bits wide.
+        let encode = unsafe { sys::culib().get::<Encode>(b"cuTensorMapEncodeTiled\0") };
+        let encode = encode.map_err(|error| error.to_string())?;
+        let [data_type, interleave, swizzle, promotion, fill] = map.codes();
+        let mut made = MapBytes([0; 128]);
+        // SAFETY: the arrays have as many values as a map of five dimensions needs; the result has the size and alignment
+        // of a map; the address is not read.
+        let result = unsafe {
+            encode(
+                &mut made,
+                data_type,
+                map.rank as u32,
+                map.global_address as *mut c_void,
+                map.global_dim.as_ptr(),
+                map.global_strides.as_ptr(),
+                map.box_dim.as_ptr(),
+                [1u32; 5].as_ptr(),
+                interleave,
+                swizzle,
+                promotion,
+                fill,
+            )
+        };
+        match result {
+            CUresult::CUDA_SUCCESS => Ok(made),
+            result => Err(describe(result)),
+        }
     }
 
     fn enter(&self) -> Result<Current, Error> {
@@ -895,7 +946,7 @@ impl CudaFunction {
     }
 
     /// Queues `blocks` blocks of `threads` threads. Each argument is eight bytes, of which the kernel reads as many as
-    /// its parameter has.
+    /// its parameter has; those that `maps` names are tensor maps.
     ///
     /// # Safety
     /// The arguments must be those that the entry takes, and the memory that they address must be what the kernel takes
@@ -907,12 +958,17 @@ impl CudaFunction {
         threads: u32,
         shared_bytes: u32,
         arguments: &mut [u64],
+        maps: &[(usize, MapBytes)],
     ) -> Result<(), Error> {
         let device = &self.module.device;
         let _current = device.enter()?;
         let mut pointers = [ptr::null_mut::<c_void>(); tesserine_set::MAX_ARGS];
         for (pointer, argument) in pointers.iter_mut().zip(arguments) {
             *pointer = ptr::from_mut(argument).cast();
+        }
+        for (i, map) in maps {
+            // The driver only reads it.
+            pointers[*i] = ptr::from_ref(map).cast_mut().cast();
         }
         // SAFETY: function and stream are alive and, as the driver checks, of one context; the driver copies the
         // arguments before it returns.

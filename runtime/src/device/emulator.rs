@@ -23,7 +23,7 @@ use super::{
     cuda::LoadFault,
     words::{Words, ZeroedForEver},
 };
-use crate::{Capability, Error, select};
+use crate::{Capability, Error, select, tensor_map::MapBytes};
 
 /// The target of `emulator` without one: the first that the library was tuned for.
 const DEFAULT: &str = "sm_90a";
@@ -212,6 +212,7 @@ struct Recorded {
     threads: u32,
     shared_bytes: u32,
     arguments: Vec<u64>,
+    maps: Vec<(usize, MapBytes)>,
 }
 
 impl Recorded {
@@ -219,7 +220,16 @@ impl Recorded {
         let entry = &self.function;
         let bytes: Vec<[u8; 8]> = self.arguments.iter().map(|a| a.to_le_bytes()).collect();
         let sizes = entry.parameters.iter();
-        let arguments: Vec<&[u8]> = bytes.iter().zip(sizes).map(|(b, &n)| &b[..n]).collect();
+        let mut arguments: Vec<&[u8]> = bytes
+            .iter()
+            .zip(sizes)
+            .map(|(b, &n)| &b[..n.min(b.len())])
+            .collect();
+        for (i, map) in &self.maps {
+            if let Some(argument) = arguments.get_mut(*i) {
+                *argument = &map.0;
+            }
+        }
         let launch = Launch {
             entry: &entry.name,
             grid: [self.blocks, 1, 1],
@@ -567,6 +577,7 @@ impl EmulatedFunction {
         threads: u32,
         shared_bytes: u32,
         arguments: &[u64],
+        maps: &[(usize, MapBytes)],
     ) -> Result<(), Error> {
         stream.queue(Work::Launch(Recorded {
             function: self.0.clone(),
@@ -575,6 +586,7 @@ impl EmulatedFunction {
             threads,
             shared_bytes,
             arguments: arguments.to_vec(),
+            maps: maps.to_vec(),
         }))
     }
 }

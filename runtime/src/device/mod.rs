@@ -12,7 +12,11 @@ use std::{env, ffi::c_void, fmt, sync::Arc};
 
 use tesserine_set::DType;
 
-use crate::{Capability, DeviceTensor, Error, select::Traits};
+use crate::{
+    Capability, DeviceTensor, Error,
+    select::Traits,
+    tensor_map::{MapBytes, MapParameters},
+};
 
 pub(crate) use cuda::LoadFault;
 use cuda::{CudaDevice, CudaEvent, CudaFunction, CudaGraph, CudaMemory, CudaModule, CudaStream};
@@ -155,6 +159,14 @@ impl Device {
         match self {
             Device::Cuda(device) => device.shared_limit(),
             Device::Emulator(device) => device.shared_limit(),
+        }
+    }
+
+    /// The tensor map of these parameters; else what is wrong with them.
+    pub(crate) fn encode(&self, parameters: &MapParameters) -> Result<MapBytes, String> {
+        match self {
+            Device::Cuda(device) => device.encode(parameters),
+            Device::Emulator(_) => parameters.emulated(),
         }
     }
 
@@ -576,7 +588,7 @@ impl Function {
     }
 
     /// Queues `blocks` blocks of `threads` threads of `kernel`, a name for errors. Each argument is eight bytes, of which the
-    /// kernel reads as many as its parameter has.
+    /// kernel reads as many as its parameter has; those that `maps` names are tensor maps.
     ///
     /// # Safety
     /// The arguments must be those that the entry takes, and the memory that they address must be what the kernel takes
@@ -589,15 +601,22 @@ impl Function {
         threads: u32,
         shared_bytes: u32,
         arguments: &mut [u64],
+        maps: &[(usize, MapBytes)],
     ) -> Result<(), Error> {
         match (self, &stream.kind) {
             (Function::Cuda(function), StreamKind::Cuda(stream)) => {
                 // SAFETY: the caller's promise is the same.
-                unsafe { function.launch(stream, blocks, threads, shared_bytes, arguments) }
+                unsafe { function.launch(stream, blocks, threads, shared_bytes, arguments, maps) }
             }
-            (Function::Emulator(function), StreamKind::Emulator(stream)) => {
-                function.launch(stream, kernel, blocks, threads, shared_bytes, arguments)
-            }
+            (Function::Emulator(function), StreamKind::Emulator(stream)) => function.launch(
+                stream,
+                kernel,
+                blocks,
+                threads,
+                shared_bytes,
+                arguments,
+                maps,
+            ),
             _ => Err(stream.elsewhere("launch", "the code is another device's")),
         }
     }

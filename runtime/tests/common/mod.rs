@@ -71,6 +71,7 @@ pub fn manifest() -> Manifest {
         cluster: 1,
         threads,
         shared_bytes: 0,
+        tensor_maps: Vec::new(),
         abi: vec![
             AbiArg::Pointer { param: 0 },
             AbiArg::Stride { param: 0, dim: 0 },

@@ -77,6 +77,7 @@ impl Loaded {
                 cluster: snippet.cluster,
                 threads: snippet.block,
                 shared_bytes: 0,
+                tensor_maps: Vec::new(),
                 abi: vec![AbiArg::Pointer { param: 0 }, AbiArg::Pointer { param: 1 }],
                 ptx_version,
                 ptx: 0,
