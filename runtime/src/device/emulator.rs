@@ -545,11 +545,11 @@ impl EmulatedModule {
         let entry = entry.ok_or_else(|| fault(format!("it has no entry `{name}`")))?;
         let sizes = entry.parameters.iter().map(|(size, _)| *size);
         let sizes: Option<Vec<usize>> = sizes
-            .map(|size| usize::try_from(size).ok().filter(|n| *n <= 8))
+            .map(|size| usize::try_from(size).ok().filter(|n| *n <= 8 || *n == 128))
             .collect();
         let parameters = sizes.ok_or_else(|| {
             fault(format!(
-                "entry `{name}` has a parameter of more than 8 bytes"
+                "entry `{name}` has a parameter that is neither a word nor a tensor map"
             ))
         })?;
         Ok(EmulatedFunction(Arc::new(Entry {
