@@ -346,7 +346,7 @@ mod compiled {
             entry: &module.entry,
             grid: [blocks, 1, 1],
             block: [module.threads, 1, 1],
-            cluster: [1, 1, 1],
+            cluster: [kernel.header.cluster(), 1, 1],
             shared_bytes: module.shared_bytes,
             arguments: &arguments,
         };
@@ -381,6 +381,26 @@ mod compiled {
             let blocks = if kernel.header.persistent { 2 } else { 6 };
             // They take whole steps of K only.
             check(&kernel, [136, 264, 192], blocks);
+        }
+    }
+
+    /// Two blocks fetch half of the right tile each, and both receive all of it.
+    #[test]
+    fn slots_of_all_blocks_of_a_cluster_are_right() {
+        check(
+            &lowered(include_str!("data/roles_pair.tir")),
+            [400, 264, 192],
+            4,
+        );
+    }
+
+    /// Where nothing is known of a view, threads copy.
+    #[test]
+    fn slots_that_threads_fill_are_right() {
+        let text = include_str!("data/roles_product.tir");
+        for missing in ["  fact aligned(a, 16)\n", "  fact aligned(b, 16)\n"] {
+            let text = text.replacen(missing, "", 1);
+            check(&lowered(&text), [136, 264, 192], 2);
         }
     }
 }

@@ -219,6 +219,12 @@ fn slices_are_copied_by_threads_elsewhere() {
     let channel = kernel.channels.values().next().expect("a channel");
     // The one that expects the bytes, and the warp that copies.
     assert_eq!(channel.barriers.expect("barriers").full, 2);
+    // Columns that may begin anywhere: a bulk copy's begin at multiples of 16 bytes.
+    let anywhere = lowered(&changed("%15 = mul %14, %6", "%15 = mul %14, %9"));
+    assert_eq!(
+        steps(&anywhere, "load", &["copy_bulk", "copy"]).join(", "),
+        "copy channel0 tile 0, copy channel0 tile 1"
+    );
 }
 
 #[test]

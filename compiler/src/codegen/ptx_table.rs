@@ -391,7 +391,7 @@ pub fn arrive_barrier() -> Template {
 /// Arrives at the barrier of another block of the cluster. Operands: the barrier's place, the block's rank, a predicate.
 pub fn arrive_in_cluster() -> Template {
     Template {
-        text: "{ .reg .b32 a; mapa.shared::cluster.u32 a, $0, $1; @$2 mbarrier.arrive.shared::cluster.b64 _, [a]; }"
+        text: "{ .reg .b32 a; @$2 mapa.shared::cluster.u32 a, $0, $1; @$2 mbarrier.arrive.shared::cluster.b64 _, [a]; }"
             .to_owned(),
         constraints: "r,r,b,~{memory}".to_owned(),
     }

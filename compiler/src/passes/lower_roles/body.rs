@@ -347,7 +347,7 @@ impl<'a> Lower<'a> {
                 PutSource::Slice { indices, .. } => {
                     let used = indices.iter().map(|i| i.operands()).sum::<usize>();
                     let starts = &op.operands[at + 1..at + 1 + used];
-                    match self.slice(op.operands[at], indices, channel, tile) {
+                    match self.slice(&op.operands[at..], indices, channel, tile) {
                         Ok(slice) => {
                             let starts: Vec<ValueId> =
                                 starts.iter().map(|&v| self.value(v)).collect();
@@ -519,9 +519,10 @@ impl<'a> Lower<'a> {
         );
     }
 
+    /// `operands` begin with those of the access.
     fn slice(
         &mut self,
-        view: ValueId,
+        operands: &[ValueId],
         indices: &[Index],
         channel: ChannelId,
         tile: u32,
@@ -530,7 +531,7 @@ impl<'a> Lower<'a> {
             return Err(format!("{} has none", self.role.target));
         }
         let of = &self.rings.ring(channel).tiles[tile as usize];
-        rings::bulk(self.role.kernel, view, indices, of, self.maps)
+        rings::bulk(self.role.kernel, operands, indices, of, self.maps)
     }
 
     /// Where each box of a slice begins, as operands; `starts` are those of the indices.
@@ -572,7 +573,7 @@ impl<'a> Lower<'a> {
         if tile.transposed {
             return false;
         }
-        let Ok(slice) = self.slice(op.operands[0], indices, tile.channel, tile.tile) else {
+        let Ok(slice) = self.slice(&op.operands, indices, tile.channel, tile.tile) else {
             return false;
         };
         let used = indices.iter().map(|i| i.operands()).sum::<usize>();

@@ -9,9 +9,11 @@ use super::{Refused, not_yet};
 use crate::{
     diagnostics::{Diagnostic, codes},
     ir::{
-        OpId, RegionId, ValueId,
+        OpId, RegionId, ValueDef, ValueId,
         role::{self, Buffer, Channel, Fill, MapDim, MapId, RingBarriers, SharedTile, TensorMap},
-        tile::{self, ChannelId, Index, OpKind, PutSource, RoleHead, RoleOp, Type},
+        tile::{
+            self, BinaryOp, ChannelId, Constant, Index, OpKind, PutSource, RoleHead, RoleOp, Type,
+        },
     },
     layout::swizzle::{CHUNK, SharedLayout},
     passes::access,
@@ -232,7 +234,7 @@ fn fill(kernel: &tile::Kernel, uses: &Uses, channel: ChannelId) -> Result<Filled
                     let bulk = shared(&tile.shape, tile.elem).is_some_and(|tile| {
                         bulk(
                             kernel,
-                            op.operands[at],
+                            &op.operands[at..],
                             indices,
                             &tile,
                             &mut PrimaryMap::new(),
@@ -267,14 +269,15 @@ fn fill(kernel: &tile::Kernel, uses: &Uses, channel: ChannelId) -> Result<Filled
     Ok(found.map_or(Filled::Registers, |(_, fill)| fill))
 }
 
-/// As [`slice`], of any view of the kernel.
+/// As [`slice`], of any view of the kernel: the first of `operands`, which those of the indices follow.
 pub(super) fn bulk(
     kernel: &tile::Kernel,
-    view: ValueId,
+    operands: &[ValueId],
     indices: &[Index],
     tile: &SharedTile,
     maps: &mut PrimaryMap<MapId, TensorMap>,
 ) -> Result<Slice, String> {
+    let view = operands[0];
     let extents: Vec<u32> = indices.iter().filter_map(|i| i.extent()).collect();
     let rows = match extents[..] {
         [rows, columns] if columns == tile.shape[1] => rows,
@@ -283,7 +286,55 @@ pub(super) fn bulk(
     };
     let param = param(&kernel.body, view);
     let elem = kernel.body.ty(view).elem();
+    if let Some(Index::Range { .. }) = indices.last() {
+        let before: usize = indices[..indices.len() - 1]
+            .iter()
+            .map(|i| i.operands())
+            .sum();
+        let known = known_twos(&kernel.body, operands[1 + before], DEEP);
+        if (u64::from(elem.bits() / 8) << known.min(31)) % u64::from(ALIGNED) != 0 {
+            return Err(format!(
+                "its columns are not known to begin at a multiple of {ALIGNED} bytes"
+            ));
+        }
+    }
     slice(&kernel.header, param, elem, indices, tile, rows, maps)
+}
+
+/// How many operations deep it is looked for what divides a coordinate.
+const DEEP: u32 = 10;
+
+/// The exponent of a power of two that divides an integer scalar.
+fn known_twos(body: &tile::TileBody, value: ValueId, deep: u32) -> u32 {
+    let Some(deep) = deep.checked_sub(1) else {
+        return 0;
+    };
+    let of = |v: ValueId| known_twos(body, v, deep);
+    let id = match body.values[value].def {
+        ValueDef::Result { op, .. } => op,
+        ValueDef::Argument { region, index: 0 } => {
+            let around = body.ops.values().find(|o| o.regions.contains(&region));
+            return match around {
+                Some(op) if matches!(op.kind, OpKind::For { .. }) => {
+                    of(op.operands[0]).min(of(op.operands[2]))
+                }
+                _ => 0,
+            };
+        }
+        ValueDef::Argument { .. } => return 0,
+    };
+    let op = &body.ops[id];
+    match op.kind {
+        OpKind::Constant(Constant::Int(0, _)) => 63,
+        OpKind::Constant(Constant::Int(value, _)) => value.trailing_zeros(),
+        OpKind::Binary(BinaryOp::Mul) => (of(op.operands[0]) + of(op.operands[1])).min(63),
+        OpKind::Binary(BinaryOp::Add | BinaryOp::Sub | BinaryOp::Min | BinaryOp::Max) => {
+            of(op.operands[0]).min(of(op.operands[1]))
+        }
+        OpKind::Select => of(op.operands[1]).min(of(op.operands[2])),
+        OpKind::Cast if body.ty(op.operands[0]).elem().is_int() => of(op.operands[0]),
+        _ => 0,
+    }
 }
 
 /// Whether threads can copy a slice piece by piece: rows and columns, these neighbours in memory.
