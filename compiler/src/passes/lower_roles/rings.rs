@@ -292,7 +292,8 @@ pub(super) fn bulk(
             .map(|i| i.operands())
             .sum();
         let known = known_twos(&kernel.body, operands[1 + before], DEEP);
-        if (u64::from(elem.bits() / 8) << known.min(31)) % u64::from(ALIGNED) != 0 {
+        let begins = u64::from(elem.bits() / 8) << known.min(31);
+        if !begins.is_multiple_of(u64::from(ALIGNED)) {
             return Err(format!(
                 "its columns are not known to begin at a multiple of {ALIGNED} bytes"
             ));
