@@ -7,6 +7,7 @@ use tesserine_compiler::{
     diagnostics::render,
     ir::tile::{self, OpKind, RoleOp, Type},
     target::Target,
+    testing::{Options, Outcome},
 };
 
 fn made(file: &str, instance: &str) -> tile::Instance {
@@ -276,4 +277,75 @@ fn the_product_is_lowered() {
     for word in ["copy_bulk", "product", "wait_products", "store_bulk"] {
         assert!(lines(&text, word) > 0, "no {word}:\n{text}");
     }
+}
+
+/// Runs the tests of a file for sm_90a in the interpreter.
+fn run_tests(session: &mut Session, module: tesserine_compiler::Module, wanted: &str) {
+    let options = Options {
+        target: Target::parse("sm_90a").expect("a target"),
+        device: None,
+    };
+    let mut ran = 0;
+    for test in session.tests(module) {
+        if !test.name.starts_with(wanted) {
+            continue;
+        }
+        if let Outcome::Failed(list) = session.run_test(module, &test, &options) {
+            let all: String = list
+                .iter()
+                .map(|d| render(d, session.sources(), false))
+                .collect();
+            panic!("{}: {all}", test.name);
+        }
+        ran += 1;
+    }
+    assert!(ran > 0, "no test {wanted}");
+}
+
+/// Two replicas, pending products that a loop carries, requests of their own lengths.
+#[test]
+fn attention_of_two_requests_runs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut session = Session::new();
+    let path = root.join("tests/samples/attention_prefill.tess");
+    let module = session.load(&path, None).expect("the sample is read");
+    run_tests(&mut session, module, "prefill_two_requests");
+}
+
+/// A role is written before the one that fills its channel, slots are put in parts, tiles of the grid follow each other.
+#[test]
+fn roles_run_in_the_interpreter() {
+    let mut session = Session::new();
+    let text = "
+        kernel product(a: view<f16>[m, k], b: view<f16>[n, k], c: out view<f32>[m, n]) for sm_90a
+        grid persistent (i in ceil_div(m, 32), j in ceil_div(n, 64)) {
+            channel ab: (tile<f16>[32, 16], tile<f16>[64, 16]) depth 2;
+            channel cs: tile<f32>[32, 64] depth 1;
+            roles {
+                store: 1 warp { c[i*32 +: 32, j*64 +: 64] = get cs; release cs; }
+                math: 1 warpgroup {
+                    let mut acc = zeros<f32>[32, 64];
+                    for p in 0..ceil_div(k, 16) {
+                        let (x, y) = get ab;
+                        acc = mma(x, y.t, acc);
+                        release ab lag 1;
+                    }
+                    let sum = await acc;
+                    put cs at [16, 0] { sum[16..32, ..] }
+                    put cs at [0, 0] { sum[0..16, ..] }
+                }
+                load: 1 warp {
+                    for p in 0..ceil_div(k, 16) { put ab { a[i*32 +: 32, p*16 +: 16], b[j*64 +: 64, p*16 +: 16] } }
+                }
+            }
+        }
+        test odd {
+            let a = randn(f16, [70, 37], seed = 1);
+            let b = randn(f16, [130, 37], seed = 2);
+            let c = empty(f32, [70, 130]);
+            launch product(a, b, c);
+            expect(c, near = dot(a as f64, (b as f64).t), abs = 1e-4, rel = 1e-4);
+        }";
+    let module = session.load_text("k.tess", text).expect("it is read");
+    run_tests(&mut session, module, "odd");
 }

@@ -15,6 +15,7 @@ mod immediate;
 mod memory;
 mod op;
 mod order;
+mod roles;
 mod tile;
 mod tiles;
 mod value;
@@ -35,7 +36,7 @@ pub use value::Data;
 
 use crate::{
     diagnostics::{Code, Diagnostic, codes},
-    ir::tile::{Instance, Kernel, OpKind},
+    ir::tile::{ChannelId, Instance, Kernel, OpKind},
     span::Span,
 };
 use memory::Memory;
@@ -216,6 +217,14 @@ pub enum FaultKind {
     Elements(u64),
     #[error("the tiles that are held at once here take more than {} MiB", .0 >> 20)]
     Memory(u64),
+    #[error(
+        "a slot of the channel `{0}` is read that nobody has put, or a part of one does not fit"
+    )]
+    Slot(String),
+    #[error(
+        "roles or blocks exchange slots of `{0}` both ways, which the interpreter does not run yet"
+    )]
+    Together(String),
 }
 
 /// A fault in terms of the machine: parameters and elements by number.
@@ -234,6 +243,10 @@ enum Fault {
     Steps,
     Elements(u64),
     Memory(u64),
+    /// A slot that is read and was not put, or a part that is put twice or lies outside.
+    Slot(ChannelId),
+    /// Roles that wait for each other, or for other blocks.
+    Together(ChannelId),
 }
 
 impl Fault {
@@ -276,6 +289,8 @@ impl InterpError {
                     FaultKind::Race { .. } => codes::E0805,
                     FaultKind::Count { .. } => codes::E0808,
                     FaultKind::Twice { .. } => codes::E0807,
+                    FaultKind::Slot(_) => codes::E0705,
+                    FaultKind::Together(_) => codes::E0010,
                     FaultKind::Absent { .. } | FaultKind::Misfit { .. } => codes::E0806,
                     FaultKind::Steps(_) | FaultKind::Elements(_) | FaultKind::Memory(_) => {
                         codes::E0814
@@ -520,6 +535,7 @@ fn run_listed(
     match stop {
         Some((fault, span)) => {
             let name = |p: usize| signature.params[p].name.clone();
+            let channel = |c: ChannelId| kernel.channels[c].name.clone();
             let index = |p: usize, element: usize| match &listed[p] {
                 Some(Arg::Tensor(tensor)) => unravel(element, &tensor.shape),
                 _ => Vec::new(),
@@ -547,6 +563,8 @@ fn run_listed(
                 Fault::Steps => FaultKind::Steps(limits.steps),
                 Fault::Elements(most) => FaultKind::Elements(most),
                 Fault::Memory(most) => FaultKind::Memory(most),
+                Fault::Slot(c) => FaultKind::Slot(channel(c)),
+                Fault::Together(c) => FaultKind::Together(channel(c)),
             };
             let names = header.axes.iter().map(|a| a.name.clone());
             Err(InterpError::Fault {

@@ -12,6 +12,7 @@ use super::{
     floats::wrap,
     memory::Memory,
     order::Order,
+    roles::Rings,
     tiles,
     value::{Data, Value, row_major},
     window::{Start, Window},
@@ -19,7 +20,7 @@ use super::{
 use crate::{
     ir::{
         Op, OpId, RegionId, ValueId,
-        tile::{ClusterOp, Constant, Index, Kernel, OpKind, TileBody, Type},
+        tile::{ClusterOp, Constant, Index, Kernel, OpKind, RoleOp, TileBody, Type},
     },
     span::Span,
 };
@@ -42,6 +43,8 @@ pub(super) struct Machine<'k> {
     pub exchanges: EntitySet<OpId>,
     /// What happens before what between the blocks.
     pub order: Order,
+    /// What passes between roles.
+    pub rings: Rings<'k>,
     limits: Limits,
     /// Of `limits`, what has been used.
     steps: u64,
@@ -63,6 +66,7 @@ impl<'k> Machine<'k> {
         Machine {
             memories,
             scalars: scalars.into_iter().map(|s| s.map(Rc::new)).collect(),
+            rings: Rings::of(&kernel.channels),
             ..Machine::over(&kernel.body, dims, limits)
         }
     }
@@ -80,6 +84,7 @@ impl<'k> Machine<'k> {
             order: Order::default(),
             residents: Vec::new(),
             exchanges: exchanges(body),
+            rings: Rings::default(),
             limits,
             steps: 0,
             elements: 0,
@@ -124,7 +129,7 @@ impl<'k> Machine<'k> {
         self.put(value, Value::Data(Rc::new(data)));
     }
 
-    fn put(&mut self, value: ValueId, new: Value) {
+    pub fn put(&mut self, value: ValueId, new: Value) {
         let bytes = |value: &Value| match value {
             Value::Data(data) => data.bytes(),
             _ => 0,
@@ -146,7 +151,7 @@ impl<'k> Machine<'k> {
         };
         let results: u64 = op.results.iter().map(|&v| elements(v)).sum();
         let work = match op.kind {
-            OpKind::Dot => {
+            OpKind::Dot | OpKind::Role(RoleOp::Mma) => {
                 let inner = body.ty(op.operands[0]).shape().last();
                 results.saturating_mul(inner.copied().unwrap_or(1).into())
             }
@@ -181,7 +186,7 @@ impl<'k> Machine<'k> {
         last.map_or(&[], |&op| &self.body.ops[op].operands)
     }
 
-    fn region(&mut self, region: RegionId) -> Result<(), Stop> {
+    pub fn region(&mut self, region: RegionId) -> Result<(), Stop> {
         let body = self.body;
         self.run(&body.regions[region].ops)
     }
@@ -386,8 +391,7 @@ impl<'k> Machine<'k> {
                 );
                 return Ok(());
             }
-            // Roles run where they are bound (being written).
-            OpKind::Role(_) => return Ok(()),
+            OpKind::Role(kind) => return self.role_op(op, kind),
             OpKind::Atomic {
                 op: atomic,
                 indices,
@@ -496,7 +500,7 @@ impl<'k> Machine<'k> {
 }
 
 /// Where a fault is: in the operation at hand, or in one of its regions.
-enum Inner {
+pub(super) enum Inner {
     Here(Fault),
     Nested(Stop),
 }
