@@ -10,7 +10,7 @@ use crate::{
     numeric::{
         Modifiers, Rounding, convert,
         format::{BF16, E2M1, E2M3, E3M2, E4M3, E5M2, F16, F32, F64, Format, TF32},
-        lanes,
+        lanes, single,
     },
 };
 
@@ -42,6 +42,12 @@ pub(crate) enum Op {
         to: Dst,
         from: Src,
         how: How,
+    },
+    /// Of one number, by the host, which rounds and clamps alike.
+    Native {
+        to: Dst,
+        from: Src,
+        what: Native,
     },
     WidenF16 {
         to: Word,
@@ -79,6 +85,77 @@ pub(crate) enum Op {
         bits: u32,
         how: How,
     },
+}
+
+/// The conversions that programs are full of, as the host does them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Native {
+    /// `cvt.rn.f32.s32`
+    SignedToSingle,
+    /// `cvt.rn.f32.u32`
+    UnsignedToSingle,
+    /// `cvt.rzi.s32.f32`
+    SingleToSigned,
+    /// `cvt.rzi.u32.f32`
+    SingleToUnsigned,
+    /// `cvt.rni.f32.f32`
+    Nearest,
+    /// `cvt.rzi.f32.f32`
+    Truncated,
+    /// `cvt.rmi.f32.f32`
+    Floor,
+    /// `cvt.rpi.f32.f32`
+    Ceiling,
+}
+
+impl Native {
+    fn of(how: How) -> Option<Native> {
+        let rounding = how.modifiers.rounding;
+        let bare = Modifiers {
+            rounding,
+            ..Modifiers::default()
+        };
+        if how.modifiers != bare || how.finite {
+            return None;
+        }
+        let nearest = rounding == Rounding::NearestEven;
+        let zero = rounding == Rounding::Zero;
+        Some(match (how.from, how.to) {
+            (Kind::Integer { bits: 32, signed }, Kind::Float(&F32)) if nearest => match signed {
+                true => Native::SignedToSingle,
+                false => Native::UnsignedToSingle,
+            },
+            (Kind::Float(&F32), Kind::Integer { bits: 32, signed }) if zero => match signed {
+                true => Native::SingleToSigned,
+                false => Native::SingleToUnsigned,
+            },
+            (Kind::Float(&F32), Kind::Float(&F32)) if how.whole => match rounding {
+                Rounding::NearestEven => Native::Nearest,
+                Rounding::Zero => Native::Truncated,
+                Rounding::Down => Native::Floor,
+                Rounding::Up => Native::Ceiling,
+                Rounding::NearestAway => return None,
+            },
+            _ => return None,
+        })
+    }
+
+    fn apply(self, values: &[u64; LANES]) -> [u64; LANES] {
+        fn float(values: &[u64; LANES], of: impl Fn(u32) -> f32) -> [u64; LANES] {
+            values.map(|v| single::canonical(of(v as u32)).into())
+        }
+        let bits = f32::from_bits;
+        match self {
+            Native::SignedToSingle => float(values, |v| v as i32 as f32),
+            Native::UnsignedToSingle => float(values, |v| v as f32),
+            Native::SingleToSigned => values.map(|v| u64::from(bits(v as u32) as i32 as u32)),
+            Native::SingleToUnsigned => values.map(|v| u64::from(bits(v as u32) as u32)),
+            Native::Nearest => float(values, |v| bits(v).round_ties_even()),
+            Native::Truncated => float(values, |v| bits(v).trunc()),
+            Native::Floor => float(values, |v| bits(v).floor()),
+            Native::Ceiling => float(values, |v| bits(v).ceil()),
+        }
+    }
 }
 
 /// How one number becomes another.
@@ -229,6 +306,9 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
     let source = d.operand(1)?;
     let from = d.src(source, wide)?;
     let to = d.dst(d.operand(0)?)?;
+    if let Some(what) = Native::of(how) {
+        return Ok(Op::Native { to, from, what });
+    }
     if to_count == 2 {
         return Ok(Op::Two {
             to,
@@ -556,6 +636,10 @@ impl Op {
                 let value = step.any(*from).map(|v| how.apply(v));
                 step.set_any(*to, &value);
             }
+            Op::Native { to, from, what } => {
+                let value = what.apply(&step.any(*from));
+                step.set_any(*to, &value);
+            }
             Op::WidenF16 { to, from } => {
                 let value = lanes::widen_f16(&step.word(*from));
                 step.set_word(*to, &value);
@@ -621,5 +705,53 @@ impl Op {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hosts_conversions_are_the_exact_ones() {
+        let word = |signed| Kind::Integer { bits: 32, signed };
+        let single = Kind::Float(&F32);
+        let modes = [
+            Rounding::NearestEven,
+            Rounding::Zero,
+            Rounding::Down,
+            Rounding::Up,
+        ];
+        let mut checked = 0;
+        for (from, to) in [
+            (word(true), single),
+            (word(false), single),
+            (single, word(true)),
+            (single, word(false)),
+            (single, single),
+        ] {
+            for rounding in modes {
+                let how = How {
+                    from,
+                    to,
+                    modifiers: Modifiers {
+                        rounding,
+                        ..Modifiers::default()
+                    },
+                    finite: false,
+                    whole: from == single,
+                };
+                let Some(native) = Native::of(how) else {
+                    continue;
+                };
+                checked += 1;
+                for step in (0..=0x1ffffu64).step_by(3) {
+                    let bits = step << 15 | (step & 0x7fff);
+                    let ours = native.apply(&[bits; LANES])[7] as u32;
+                    assert_eq!(ours, how.apply(bits) as u32, "{native:?} {bits:#x}");
+                }
+            }
+        }
+        assert_eq!(checked, 8);
     }
 }
