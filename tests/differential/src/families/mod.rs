@@ -7,6 +7,8 @@ mod float;
 mod half;
 mod integer;
 mod logic;
+mod memory;
+mod warp;
 
 use crate::snippet::Snippet;
 
@@ -20,6 +22,8 @@ pub fn all() -> Vec<Snippet> {
         half::snippets(),
         approximate::snippets(),
         convert::snippets(),
+        memory::snippets(),
+        warp::snippets(),
     ];
     families.into_iter().flatten().collect()
 }
