@@ -400,6 +400,12 @@ impl Snippet {
             ".visible .entry {entry}(.param .u64 {entry}_in, .param .u64 {entry}_out)"
         ));
         line(format_args!(".reqntid {}, 1, 1", self.block));
+        if self.cluster > 1 {
+            line(format_args!(
+                ".explicitcluster\n.reqnctapercluster {}, 1, 1",
+                self.cluster
+            ));
+        }
         line(format_args!("{{"));
         line(format_args!("\t.reg .b32 %tid_, %lane_, %gid, %t32;"));
         line(format_args!("\t.reg .b64 %in, %out, %raw, %extra, %t64;"));

@@ -1,14 +1,20 @@
 //! The snippets, a file a family (PTX ISA §9.7).
 
 mod approximate;
+mod atomic;
+mod barrier;
+mod cluster;
 mod compare;
 mod convert;
+mod copy;
 mod float;
 mod half;
 mod integer;
 mod logic;
+mod matrix;
 mod memory;
 mod warp;
+mod wgmma;
 
 use crate::snippet::Snippet;
 
@@ -24,6 +30,12 @@ pub fn all() -> Vec<Snippet> {
         convert::snippets(),
         memory::snippets(),
         warp::snippets(),
+        atomic::snippets(),
+        barrier::snippets(),
+        matrix::snippets(),
+        copy::snippets(),
+        cluster::snippets(),
+        wgmma::snippets(),
     ];
     families.into_iter().flatten().collect()
 }
