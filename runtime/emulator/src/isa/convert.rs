@@ -274,6 +274,10 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
         how.whole = whole;
     }
     check(how, (to_count, from_count), rounding)?;
+    let first = first_target(how, to_count);
+    if d.target.sm < first {
+        return Err(Refused(format!("it needs sm_{first}")));
+    }
     let single = d.count() == 2;
     d.expect_count(2..=3)?;
     let wide = constant_type(from, from_count, from_bits);
@@ -393,7 +397,7 @@ fn check(how: How, counts: (u32, u32), rounding: Option<Rounding>) -> Result<(),
         relu,
         ..
     } = how.modifiers;
-    let bits = |kind| match kind {
+    let digits = |kind| match kind {
         Kind::Float(format) => Some(format.mantissa),
         Kind::Tf32 => Some(TF32.mantissa),
         Kind::Integer { .. } | Kind::Ue8m0 => None,
@@ -405,18 +409,40 @@ fn check(how: How, counts: (u32, u32), rounding: Option<Rounding>) -> Result<(),
     if ftz && !single {
         return refuse("`.ftz` is for `.f32`");
     }
+    let brain = how.from == Kind::Float(&BF16) || how.to == Kind::Float(&BF16);
+    if brain && saturate {
+        return refuse("`.sat` is not for `.bf16`");
+    }
+    let byte = |kind| matches!(kind, Kind::Integer { bits: 8, .. });
+    if brain && (byte(how.from) || byte(how.to)) {
+        return refuse("`.bf16` and integers of 8 bits do not convert");
+    }
+    if rounding == Some(Rounding::NearestAway) && how.to != Kind::Tf32 {
+        return refuse("`.rna` is for `.tf32`");
+    }
     match (how.from, how.to) {
-        (Kind::Integer { .. }, Kind::Integer { .. }) => {
+        (
+            Kind::Integer { bits, signed },
+            Kind::Integer {
+                bits: wanted,
+                signed: as_signed,
+            },
+        ) => {
             if rounding.is_some() || ftz || relu || how.finite {
                 return refuse("integers take only `.sat`");
             }
+            let holds = match (signed, as_signed) {
+                (true, false) => false,
+                (false, true) => wanted > bits,
+                _ => wanted >= bits,
+            };
+            if saturate && holds {
+                return refuse("nothing is there for `.sat` to clamp");
+            }
         }
-        (Kind::Integer { .. }, Kind::Float(f)) if !narrow(how.to) => {
+        (Kind::Integer { .. }, Kind::Float(_)) if !narrow(how.to) => {
             if rounding.is_none() || how.whole || relu || how.finite {
                 return refuse("an integer becomes a float by `.rn`, `.rz`, `.rm` or `.rp`");
-            }
-            if saturate && *f == BF16 {
-                return refuse("`.sat` is not for `.bf16`");
             }
         }
         (Kind::Float(_), Kind::Integer { .. }) if !narrow(how.from) => {
@@ -445,7 +471,7 @@ fn check(how: How, counts: (u32, u32), rounding: Option<Rounding>) -> Result<(),
         }
         (Kind::Float(from), Kind::Float(to)) if narrow(how.to) => {
             let source = (*from == F32 && counts == (2, 1)) || (*from == F16 && counts == (2, 2));
-            let six_bits = *to == E2M1 || *to == E2M3 || *to == E3M2;
+            let six_bits = *to == E2M3 || *to == E3M2;
             if !source
                 || (six_bits && *from == F16)
                 || !nearest_only
@@ -470,14 +496,18 @@ fn check(how: How, counts: (u32, u32), rounding: Option<Rounding>) -> Result<(),
                 return refuse("`.relu` and `.satfinite` need `.f32` to `.f16` or `.bf16`");
             }
             let halves = (*from == F16 && *to == BF16) || (*from == BF16 && *to == F16);
-            let loses = bits(how.from) > bits(how.to) || halves;
+            let loses = digits(how.from) > digits(how.to) || halves;
+            let nearer = matches!(rounding, Some(Rounding::NearestEven | Rounding::Zero));
+            if counts.0 == 2 && (!nearer || ftz || saturate) {
+                return refuse("a pair is made by `.rn` or `.rz`");
+            }
             match rounding {
-                Some(Rounding::NearestAway) => return refuse("`.rna` is for `.tf32`"),
                 None if loses => return refuse("a narrowing conversion needs a rounding"),
                 Some(_) if how.whole && from != to => {
                     return refuse("whole numbers are made within a type");
                 }
-                Some(_) if !how.whole && !loses => {
+                // Of `.bf16` a rounding may stand there, which changes nothing.
+                Some(_) if !how.whole && !loses && (*from != BF16 || from == to) => {
                     return refuse("a conversion that loses nothing takes no rounding");
                 }
                 _ => {}
@@ -486,6 +516,36 @@ fn check(how: How, counts: (u32, u32), rounding: Option<Rounding>) -> Result<(),
         _ => return refuse("the types do not convert"),
     }
     Ok(())
+}
+
+/// The first target that has a conversion (PTX ISA §9.7.9.21, Target ISA Notes).
+fn first_target(how: How, to_count: u32) -> u32 {
+    let eight = |kind| matches!(kind, Kind::Float(&E4M3 | &E5M2));
+    let fewer = |kind| kind == Kind::Ue8m0 || matches!(kind, Kind::Float(&E2M1 | &E2M3 | &E3M2));
+    let brain = Kind::Float(&BF16);
+    let single = Kind::Float(&F32);
+    if fewer(how.from) || fewer(how.to) {
+        return 100;
+    }
+    if eight(how.from) || eight(how.to) {
+        return 89;
+    }
+    if how.to == Kind::Tf32 {
+        return match (how.modifiers.rounding, how.finite) {
+            (Rounding::NearestAway, _) => 80,
+            (_, true) => 100,
+            (_, false) => 90,
+        };
+    }
+    if how.from == brain || how.to == brain {
+        let plain = how.to == single && !how.modifiers.ftz;
+        return if plain || how.from == single { 80 } else { 90 };
+    }
+    if to_count == 2 || how.modifiers.relu || how.finite {
+        80
+    } else {
+        75
+    }
 }
 
 fn decode_pack(d: &mut Decoder<'_>) -> Result<Op, Refused> {
