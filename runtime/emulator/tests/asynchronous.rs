@@ -958,6 +958,39 @@ LAST:
 }
 
 #[test]
+fn shared_memory_of_a_block_that_has_exited_is_no_more() {
+    // Block 1 writes for block 0, which reads only after block 1 may have exited, unless both wait once more.
+    let body = "
+  mov.u32 %r8, %cluster_ctarank;
+  mov.u32 %r9, 1;
+  mapa.shared::cluster.u32 %r10, %r1, %r9;
+  st.shared.u32 [%r1], %r8;
+  barrier.cluster.arrive;
+  barrier.cluster.wait;
+  setp.eq.u32 %p1, %r8, 1;
+  @%p1 bra END;
+  mov.u32 %r2, 0;
+SPIN:
+  add.u32 %r2, %r2, 1;
+  setp.lt.u32 %p2, %r2, 10000;
+  @%p2 bra SPIN;
+  ld.shared::cluster.u32 %r4, [%r10];
+  st.global.u32 [%rd1], %r4;
+END:
+";
+    let kernel = Kernel::new(body, 1).cluster(2);
+    let out = kernel.words(&[7]);
+    let (kind, text) = kernel.fault([0, out, 0], None);
+    assert_eq!(kind, FaultKind::OutOfBounds, "{text}");
+    assert!(text.contains("have exited"), "{text}");
+    let waits = body.to_owned() + "barrier.cluster.arrive; barrier.cluster.wait;";
+    let kernel = Kernel::new(&waits, 1).cluster(2);
+    let out = kernel.words(&[7]);
+    kernel.run([0, out, 0], None);
+    assert_eq!(kernel.read(out, 1), [1]);
+}
+
+#[test]
 fn what_is_not_known_or_too_new_is_refused_by_name() {
     let cases = [
         (

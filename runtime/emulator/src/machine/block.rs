@@ -134,6 +134,13 @@ impl Warp {
     }
 }
 
+impl Block {
+    /// Whether no thread is left.
+    pub(crate) fn has_exited(&self) -> bool {
+        self.warps.iter().all(|warp| warp.live == 0)
+    }
+}
+
 impl Cluster {
     /// Cluster `number` of the grid.
     pub(crate) fn new(grid: &Grid<'_>, number: u64) -> Cluster {

@@ -282,6 +282,10 @@ impl Step<'_> {
                 return Err(self.out_of_bounds(space, address, bytes, lane, why));
             }
         };
+        if rank != self.rank && self.cluster.blocks[rank as usize].has_exited() {
+            let why = "all threads of that block have exited, and its shared memory is no more";
+            return Err(self.out_of_bounds(space, address, bytes, lane, why));
+        }
         if inside < SHARED_BASE || u64::from(inside - SHARED_BASE) + bytes > u64::from(size) {
             let why = format!(
                 "the block's shared memory is {size} bytes at {SHARED_BASE:#x}, {} of them dynamic",
