@@ -339,7 +339,7 @@ fn run(text: &str, seed: u64) -> (bool, bool) {
     };
     let options = Options {
         step_limit: 20_000,
-        check_races: seed % 4 != 0,
+        check_races: !seed.is_multiple_of(4),
         seed,
         ..Options::default()
     };
