@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// How many results of an output are kept where only a bound is known.
-pub const SAMPLE: usize = 32;
+pub const SAMPLE: usize = 12;
 
 /// A snippet's line.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::{
     kind::Outcome,
+    recorded::{Record, key},
     snippet::{Cases, Snippet},
 };
 
@@ -105,6 +106,30 @@ impl Comparison {
                         }
                     }
                 }
+            }
+        }
+        all
+    }
+
+    /// Compares a device's results with those that were recorded: outputs count, not registers.
+    pub fn with_record(
+        snippet: &Snippet,
+        cases: &Cases,
+        record: &Record,
+        results: &[Vec<u64>],
+    ) -> Comparison {
+        let mut all = Comparison::new(snippet, &record.target);
+        if record.key != key(snippet, cases) {
+            all.error =
+                Some("the snippet or its operands have changed since it was recorded".into());
+            return all;
+        }
+        all.cases = record.outputs.len();
+        match record.check(snippet, results) {
+            Ok(()) => all.equal_bits = all.cases,
+            Err(difference) => {
+                all.mismatches = all.cases;
+                all.error = Some(format!("not as recorded: {difference}"));
             }
         }
         all
