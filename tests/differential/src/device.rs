@@ -6,7 +6,10 @@ use tesserine_set::{
     SetWriter, Signature, ViewFacts, ViewParam, WriteError,
 };
 
-use crate::snippet::{Cases, SLOT, Snippet, Target, head};
+use crate::{
+    map::{self, MapError},
+    snippet::{Cases, SLOT, Snippet, Target, head, words},
+};
 
 /// Why a snippet gave no results.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +18,8 @@ pub enum RunError {
     Device(#[from] Error),
     #[error("{0}")]
     Write(#[from] WriteError),
+    #[error("{0}")]
+    Map(#[from] MapError),
 }
 
 /// Snippets of one module, ready to run. One that cannot be loaded takes the others of its module with it.
@@ -111,6 +116,16 @@ impl Loaded {
             let count = (bytes.len() / SLOT) as i64;
             device.upload(DType::U64, &[count], &bytes)
         };
+        let tensor = match &snippet.tensor {
+            Some(tensor) => Some((tensor, upload(words(&cases.tensor))?)),
+            None => None,
+        };
+        let mut cases = cases.clone();
+        if let Some((tensor, memory)) = &tensor {
+            let emulated = device.to_string().starts_with("emulator");
+            cases.raw = map::encode(tensor, memory.view().pointer(), emulated)?;
+        }
+        let cases = &cases;
         let input = upload(snippet.input_bytes(cases))?;
         let output = upload(snippet.output_bytes(cases))?;
         let args = Args::new()
@@ -120,7 +135,13 @@ impl Loaded {
         let kernel = self.set.kernel(&format!("k{index}"))?;
         kernel.launch_for(&stream, &args, Some(&self.target))?;
         stream.synchronize()?;
-        Ok(snippet.results(&output.read()?))
+        let mut results = snippet.results(&output.read()?);
+        if let Some((_, memory)) = &tensor {
+            let bytes = memory.read()?;
+            let word = |b: &[u8]| b.iter().rev().fold(0u64, |all, b| all << 8 | *b as u64);
+            results.push(bytes.chunks(SLOT).map(word).collect());
+        }
+        Ok(results)
     }
 }
 

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     kind::{Bound, Outcome},
-    snippet::{Cases, Snippet},
+    snippet::{Cases, Snippet, words},
 };
 
 /// How many results of an output are kept where only a bound is known.
@@ -53,6 +53,10 @@ pub fn key(snippet: &Snippet, cases: &Cases) -> u64 {
     hash.update(snippet.entry("k"));
     hash.update(snippet.input_bytes(cases));
     hash.update(snippet.output_bytes(cases));
+    if let Some(tensor) = &snippet.tensor {
+        hash.update(format!("{tensor:?}"));
+        hash.update(words(&cases.tensor));
+    }
     short(hash)
 }
 

@@ -12,7 +12,9 @@ use std::{
     sync::Arc,
 };
 
-use crate::kind::{Bound, Operand, Random};
+use tesserine_emulator::tensor_map::{DataType, L2Promotion, MAP_BYTES, OobFill, Swizzle};
+
+use crate::kind::{Bound, Draw, Element, Operand, Random};
 
 /// What first has an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +142,28 @@ pub struct Snippet {
     pub raw: Option<(Operand, usize)>,
     /// Words that the kernel changes: registers of that kind, drawn at random or zero at first.
     pub extra: Option<(Output, usize, bool)>,
+    /// A tensor in global memory, of which `%raw` is the address of a tensor map; compared afterwards.
+    pub tensor: Option<Tensor>,
     pub reference: Option<Reference>,
+}
+
+/// A tensor that bulk copies reach by a map: the parameters of `cuTensorMapEncodeTiled`, but for the address.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    pub data_type: DataType,
+    /// Elements, innermost first.
+    pub dims: Vec<u64>,
+    /// Bytes, of all dimensions but the innermost.
+    pub strides: Vec<u64>,
+    pub box_dim: Vec<u32>,
+    pub element_strides: Vec<u32>,
+    pub swizzle: Swizzle,
+    pub promotion: L2Promotion,
+    pub fill: OobFill,
+    /// What its memory is drawn as: registers of 64 bits, so many of them.
+    pub of: Operand,
+    pub words: usize,
+    pub bound: Bound,
 }
 
 /// Values that a snippet runs on.
@@ -150,6 +173,7 @@ pub struct Cases {
     pub inputs: Vec<Vec<u64>>,
     pub raw: Vec<u64>,
     pub extra: Vec<u64>,
+    pub tensor: Vec<u64>,
 }
 
 /// Bytes of a register in memory, of operands and results.
@@ -171,6 +195,7 @@ impl Snippet {
             shared: 0,
             raw: None,
             extra: None,
+            tensor: None,
             reference: None,
         }
     }
@@ -250,6 +275,20 @@ impl Snippet {
         }
     }
 
+    /// With a tensor, whose map lies where raw bytes do.
+    pub fn tensor(self, tensor: Tensor) -> Snippet {
+        let map = Operand {
+            width: 64,
+            element: Element::Bits,
+            draw: Draw::Below(1),
+        };
+        Snippet {
+            tensor: Some(tensor),
+            raw: Some((map, MAP_BYTES / 8)),
+            ..self
+        }
+    }
+
     /// A reference for threads that do not see each other.
     pub fn refer(self, of: impl Fn(&[u64]) -> u64 + Send + Sync + 'static) -> Snippet {
         self.refer_all(move |inputs| {
@@ -318,7 +357,16 @@ impl Snippet {
             Some((_, count, false)) => vec![0; count],
             None => Vec::new(),
         };
-        Cases { inputs, raw, extra }
+        let tensor = self
+            .tensor
+            .as_ref()
+            .map_or(Vec::new(), |t| fill((t.of, t.words)));
+        Cases {
+            inputs,
+            raw,
+            extra,
+            tensor,
+        }
     }
 
     /// Bytes of the operands: each a slot, threads side by side, then the raw registers side by side.
@@ -380,10 +428,19 @@ impl Snippet {
         all
     }
 
-    /// What [`Snippet::results`] gives, each with how it compares.
+    /// What a run gives, each output with how it compares: the extra registers and the tensor's memory are the last ones.
     pub fn compared(&self) -> Vec<Output> {
         let extra = self.extra.iter().map(|(output, ..)| *output);
-        self.outputs.iter().copied().chain(extra).collect()
+        let tensor = self.tensor.iter().map(|t| Output {
+            of: t.of,
+            bound: t.bound,
+        });
+        self.outputs
+            .iter()
+            .copied()
+            .chain(extra)
+            .chain(tensor)
+            .collect()
     }
 
     /// The kernel, without the module's head.
@@ -477,6 +534,11 @@ impl Snippet {
         line(format_args!("\tret;\n}}"));
         text
     }
+}
+
+/// Words as they lie in memory.
+pub fn words(of: &[u64]) -> Vec<u8> {
+    of.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
 /// The head of a module.

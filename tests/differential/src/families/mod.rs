@@ -13,6 +13,7 @@ mod integer;
 mod logic;
 mod matrix;
 mod memory;
+mod tensor;
 mod warp;
 mod wgmma;
 
@@ -35,6 +36,7 @@ pub fn all() -> Vec<Snippet> {
         matrix::snippets(),
         copy::snippets(),
         cluster::snippets(),
+        tensor::snippets(),
         wgmma::snippets(),
     ];
     families.into_iter().flatten().collect()
