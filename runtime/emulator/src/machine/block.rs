@@ -67,6 +67,8 @@ pub(crate) struct NamedBarrier {
     /// Of `bar.red`: how many predicates held, of how many.
     pub held: u32,
     pub voted: u32,
+    /// The instruction that arrived last.
+    pub at: u32,
     /// What those who arrived knew.
     pub token: Token,
 }

@@ -40,6 +40,14 @@ impl Order {
     }
 }
 
+/// What a strong access does to the value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strong {
+    Load,
+    Store,
+    Update,
+}
+
 /// How memory is accessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Access {
@@ -212,7 +220,8 @@ impl Step<'_> {
         let before = after.checked_sub(1).map(|i| (i, &all[i]));
         if let Some((allocation, a)) = before {
             let offset = address - a.base;
-            if offset.checked_add(bytes).is_some_and(|end| end <= a.size) {
+            let there = space != Space::Constant || a.read_only;
+            if there && offset.checked_add(bytes).is_some_and(|end| end <= a.size) {
                 return Ok(Region::Global { allocation, offset });
             }
         }
@@ -224,6 +233,11 @@ impl Step<'_> {
         let all = &self.grid.allocations;
         let after = all.partition_point(|a| a.base <= address);
         let nearest_before = after.checked_sub(1).map(|i| &all[i]);
+        let constant = |a: &std::sync::Arc<crate::memory::Allocation>| a.read_only;
+        if space == Space::Constant && !nearest_before.is_some_and(constant) {
+            let why = "no variable of constant memory lies there";
+            return self.out_of_bounds(space, address, bytes, lane, why);
+        }
         let why = match (nearest_before, all.get(after)) {
             (Some(a), next)
                 if next.is_none_or(|n| {
@@ -319,7 +333,7 @@ impl Step<'_> {
         if access.order == Order::Weak {
             return self.load_region(region, into, lane, kind);
         }
-        self.in_order(region, lane, access.order, false, |step| {
+        self.in_order(region, lane, access.order, Strong::Load, |step| {
             step.load_region(region, into, lane, kind)
         })
     }
@@ -335,7 +349,7 @@ impl Step<'_> {
         if access.order == Order::Weak {
             return self.store_region(region, from, lane, check::Access::Write);
         }
-        self.in_order(region, lane, access.order, true, |step| {
+        self.in_order(region, lane, access.order, Strong::Store, |step| {
             step.store_region(region, from, lane, check::Access::StrongWrite)
         })
     }
@@ -475,21 +489,24 @@ impl Step<'_> {
         match region {
             Region::Global { allocation, offset } => {
                 self.writable(allocation, lane)?;
-                self.in_order(region, lane, order, true, |step| {
+                self.in_order(region, lane, order, Strong::Update, |step| {
                     step.check_global(allocation, offset, bytes as usize, lane, access, None)?;
                     Ok(step.grid.allocations[allocation].update(offset, bytes, change))
                 })
             }
-            Region::Shared { rank, offset } => self.in_order(region, lane, order, true, |step| {
-                step.check_shared(rank, offset, bytes as usize, lane, access, None)?;
-                let shared = &mut step.cluster.blocks[rank as usize].shared;
-                let place = &mut shared[offset as usize..][..bytes as usize];
-                let mut old = [0; 8];
-                old[..bytes as usize].copy_from_slice(place);
-                let old = u64::from_le_bytes(old);
-                place.copy_from_slice(&change(old).to_le_bytes()[..bytes as usize]);
-                Ok(old)
-            }),
+            Region::Shared { rank, offset } => {
+                self.in_order(region, lane, order, Strong::Update, |step| {
+                    step.outside_mbarriers(rank, offset, bytes, lane)?;
+                    step.check_shared(rank, offset, bytes as usize, lane, access, None)?;
+                    let shared = &mut step.cluster.blocks[rank as usize].shared;
+                    let place = &mut shared[offset as usize..][..bytes as usize];
+                    let mut old = [0; 8];
+                    old[..bytes as usize].copy_from_slice(place);
+                    let old = u64::from_le_bytes(old);
+                    place.copy_from_slice(&change(old).to_le_bytes()[..bytes as usize]);
+                    Ok(old)
+                })
+            }
             Region::Local { .. } | Region::Parameter { .. } => {
                 let message = "an atomic operation works on global and shared memory only";
                 Err(self.fault(FaultKind::Operand, message, 1 << lane))
@@ -504,7 +521,7 @@ impl Step<'_> {
         region: Region,
         lane: usize,
         order: Order,
-        writes: bool,
+        kind: Strong,
         access: impl FnOnce(&mut Self) -> Result<R, Fault>,
     ) -> Result<R, Fault> {
         if !self.grid.options.check_races {
@@ -530,23 +547,28 @@ impl Step<'_> {
         let result = access(self)?;
         let clocks = &mut self.cluster.clocks[rank];
         // A store reads nothing; a read-modify-write and a load do.
-        if let Some(token) = &held {
+        if let (Some(token), Strong::Load | Strong::Update) = (&held, kind) {
             match order.acquires() {
                 true => clocks.acquire(thread, token),
                 false => clocks.saw(thread, token),
             }
         }
-        if writes {
-            let token = match order.releases() {
-                true => Some(clocks.release(thread)),
-                false => clocks.fence_token(thread).cloned(),
-            };
-            if let Some(token) = token {
-                match in_global {
-                    Some(mut entry) => entry.update(&token),
-                    None => self.cluster.sync.lock(key).update(&token),
-                }
-            }
+        if kind == Strong::Load {
+            return Ok(result);
+        }
+        let token = match order.releases() {
+            true => Some(clocks.release(thread)),
+            false => clocks.fence_token(thread).cloned(),
+        };
+        let mut entry = match in_global {
+            Some(entry) => entry,
+            None => self.cluster.sync.lock(key),
+        };
+        match (kind, token) {
+            // Whoever reads the new value sees nothing of what was released with the old one.
+            (Strong::Store, token) => entry.store(token),
+            (_, Some(token)) => entry.update(&token),
+            (_, None) => {}
         }
         Ok(result)
     }

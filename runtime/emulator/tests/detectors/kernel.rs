@@ -194,8 +194,13 @@ impl Kernel {
         }
         for seed in 1..5 {
             let (done, _) = self.launch(&text.ptx, seed);
-            let kinds = done.map_err(|f| f.kind);
-            assert_eq!(kinds, Err(kind), "in the order of seed {seed}: {all}");
+            let found = done.map_err(|f| f.kind);
+            // A read may come before the write that it races with, too.
+            let early = kind == FaultKind::Race && found == Err(FaultKind::UninitializedMemory);
+            assert!(
+                found == Err(kind) || early,
+                "seed {seed}: {found:?}, not {all}"
+            );
         }
         self.clean();
         fault
@@ -238,6 +243,9 @@ fn list(threads: &[(u32, Threads)]) -> Vec<Thread> {
 fn assert_place(place: Option<&Place>, (ptx_line, source_line): (u32, u32), all: &str) {
     let place = place.unwrap_or_else(|| panic!("no place: {all}"));
     assert_eq!(place.ptx_line, ptx_line, "{all}");
-    let source = place.source.as_ref().map(|(file, line, column)| (&**file, *line, *column));
+    let source = place
+        .source
+        .as_ref()
+        .map(|(file, line, column)| (&**file, *line, *column));
     assert_eq!(source, Some(("kernel.tess", source_line, 5)), "{all}");
 }

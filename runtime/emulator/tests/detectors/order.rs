@@ -138,8 +138,8 @@ fn memory_of_another_block_of_the_cluster() {
         barrier.cluster.wait;";
     Kernel::new(32, body).cluster(2).detects_pair(
         Race,
-        &[(0, one(0))],
         &[(1, one(0))],
+        &[(0, one(0))],
         &["shared"],
     );
 }
@@ -156,7 +156,8 @@ fn named_barriers_order_their_own_threads_alone() {
         right| xor.b32 %r11, %r3, 128;
         setp.ge.u32 %p1, %r5, 2;
         @%p1 ld.shared.b32 %r12, [%r11]; <-";
-    Kernel::new(128, body).detects_pair(Race, &[(0, one(64))], &[(0, one(0))], &["reads"]);
+    // The last of a pair to arrive goes on first.
+    Kernel::new(128, body).detects_pair(Race, &[(0, one(96))], &[(0, one(32))], &["reads"]);
 }
 
 #[test]
@@ -196,7 +197,7 @@ const PIPE: &str = "
         PRODUCE:
         xor.b32 %r13, %r11, 1;
         EMPTY:
-        mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r1+1032], %r13;
+        LOOK_EMPTY mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r1+1032], %r13;
         RETRY_EMPTY
         add.u32 %r14, %r11, %r4;
         st.shared.b32 [%r10], %r14; WRITE
@@ -207,7 +208,7 @@ const PIPE: &str = "
         bra END;
         CONSUME:
         FULL:
-        mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r1+1024], %r11;
+        LOOK_FULL mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r1+1024], %r11;
         RETRY_FULL
         ld.shared.b32 %r14, [%r10]; READ
         add.u32 %r12, %r12, %r14;
@@ -226,6 +227,8 @@ fn pipe(changes: &[(&str, &str)]) -> String {
     }
     let rest = [
         ("RETRY_EMPTY", "@!%p3 bra EMPTY;"),
+        ("LOOK_EMPTY", ""),
+        ("LOOK_FULL", ""),
         ("RETRY_FULL", "@!%p3 bra FULL;"),
         ("ARRIVE", "mbarrier.arrive.shared::cta.b64 _, [%r1+1032];"),
         ("WRITE", ""),
@@ -240,6 +243,7 @@ fn pipe(changes: &[(&str, &str)]) -> String {
 #[test]
 fn a_slot_that_is_written_before_it_was_read() {
     let body = pipe(&[
+        ("LOOK_EMPTY", "wrong| nanosleep.u32 20;\nright| "),
         ("RETRY_EMPTY", "right| @!%p3 bra EMPTY;"),
         ("WRITE", "<-"),
         ("READ", "<~"),
@@ -253,7 +257,13 @@ fn a_slot_that_is_written_before_it_was_read() {
 
 #[test]
 fn a_slot_that_is_read_before_it_was_written() {
-    let kernel = Kernel::new(64, pipe(&[("RETRY_FULL", "right| @!%p3 bra FULL;")]));
+    let kernel = Kernel::new(
+        64,
+        pipe(&[
+            ("LOOK_FULL", "right|"),
+            ("RETRY_FULL", "right| @!%p3 bra FULL;"),
+        ]),
+    );
     let fault = kernel.fault();
     assert!(matches!(fault.kind, Race | UninitializedMemory), "{fault}");
     kernel.clean();
@@ -302,7 +312,12 @@ fn a_bulk_copy_that_is_not_waited_for() {
         .replace("mbarrier.try_wait", "right| mbarrier.try_wait")
         .replace("RETRY", "right| @!%p2 bra AGAIN;");
     let kernel = Kernel::new(32, body);
-    kernel.detects_pair(Race, &[(0, one(0))], &[(0, one(0))], &["asynchronous operation"]);
+    kernel.detects_pair(
+        Race,
+        &[(0, one(0))],
+        &[(0, one(0))],
+        &["asynchronous operation"],
+    );
 }
 
 #[test]
@@ -362,8 +377,8 @@ fn a_bulk_store_without_a_proxy_fence() {
         cp.async.bulk.commit_group;
         cp.async.bulk.wait_group 0;
         END:"
-    .replace("wrong| fence", "wrong| @%p2 fence")
-    .replace("st.shared", "setp.eq.u32 %p2, %r0, 0;\nst.shared");
+        .replace("wrong| fence", "wrong| @%p2 fence")
+        .replace("st.shared", "setp.eq.u32 %p2, %r0, 0;\nst.shared");
     Kernel::new(64, body).detects_pair(
         MissingProxyFence,
         &[(0, one(0))],
@@ -414,7 +429,11 @@ fn a_product_without_a_proxy_fence() {
 #[test]
 fn an_accumulator_before_its_product_was_waited_for() {
     let tiles = TILES.replace("FENCE", PROXY_FENCE);
-    for touch in ["st.global.f32 [%rd6], %f1;", "mov.f32 %f1, 0f00000000;", "add.f32 %f5, %f1, %f1;"] {
+    for touch in [
+        "st.global.f32 [%rd6], %f1;",
+        "mov.f32 %f1, 0f00000000;",
+        "add.f32 %f5, %f1, %f1;",
+    ] {
         let body = format!(
             "{tiles}
             {PRODUCT}
@@ -425,7 +444,8 @@ fn an_accumulator_before_its_product_was_waited_for() {
             wgmma.wait_group.sync.aligned 0;"
         );
         let kernel = Kernel::new(128, body);
-        let fault = kernel.detects(Pending, &[(0, 0..=31)], &["wgmma.wait_group"]);
+        // The last warp to come makes the product.
+        let fault = kernel.detects(Pending, &[(0, 96..=127)], &["wgmma.wait_group"]);
         let named = fault.message.contains("%f1") || touch.starts_with("st");
         assert!(named, "{fault}");
     }
@@ -455,7 +475,14 @@ fn flags_between_blocks() {
     let atomic_raise = "fence.acq_rel.gpu;\nred.relaxed.gpu.global.add.u32 [%rd1], 1;";
     let of = |raise: &str, look: &str| {
         let body = FLAG.replace("RAISE", raise).replace("LOOK", look);
-        Kernel::new(1, body.replace("st.global.b32 [%rd1+64], 7", "mov.b32 %r11, 7;\nst.global.b32 [%rd1+64], %r11")).grid(2)
+        Kernel::new(
+            1,
+            body.replace(
+                "st.global.b32 [%rd1+64], 7",
+                "mov.b32 %r11, 7;\nst.global.b32 [%rd1+64], %r11",
+            ),
+        )
+        .grid(2)
     };
     for raise in [raise, fenced_raise, atomic_raise] {
         for look in [look, fenced_look] {

@@ -66,7 +66,9 @@ const PIPELINE: &str = "
 fn a_pipeline_of_two_slots() {
     let kernel = Kernel::new(128, PIPELINE);
     let out = kernel.clean();
-    let expected: Vec<u32> = (0..96).map(|t| (0..8).map(|r| r * 100 + t % 32).sum()).collect();
+    let expected: Vec<u32> = (0..96)
+        .map(|t| (0..8).map(|r| r * 100 + t % 32).sum())
+        .collect();
     assert_eq!(out[..96], expected);
     // Thread 0's arrival releases nothing: the producer writes over what it may still read.
     let fault = kernel.fault();
@@ -120,22 +122,35 @@ fn the_last_block_adds_up() {
     let plain = "atom.global.add.u32 %r12, [%rd0+1024], 1;";
     let fence = "fence.acq_rel.gpu;";
     let around = format!("{fence}\n{relaxed}\n{fence}");
-    let membar = "membar.gl;";
+    let around_all = format!("membar.gl;\n{plain}\nmembar.gl;");
+    let twice = format!("{fence}\n{ordered}");
     let expected: Vec<u32> = (0..32).map(|t| 4 * (t + 1) + 32 * 6).collect();
     for (before, count, after) in [
         ("", ordered, ""),
         ("", &*around, ""),
-        (fence, relaxed, fence),
-        (membar, plain, membar),
+        ("", &*around_all, ""),
+        ("", &*twice, ""),
     ] {
-        assert_eq!(of(before, count, after).clean()[..32], expected, "{before} {count} {after}");
+        assert_eq!(
+            of(before, count, after).clean()[..32],
+            expected,
+            "{before} {count} {after}"
+        );
     }
     for (before, count, after) in [
         ("", relaxed, ""),
         ("", plain, ""),
         // It releases, and does not acquire.
-        ("", "atom.release.gpu.global.add.u32 %r12, [%rd0+1024], 1;", ""),
-        ("", "atom.acquire.gpu.global.add.u32 %r12, [%rd0+1024], 1;", ""),
+        (
+            "",
+            "atom.release.gpu.global.add.u32 %r12, [%rd0+1024], 1;",
+            "",
+        ),
+        (
+            "",
+            "atom.acquire.gpu.global.add.u32 %r12, [%rd0+1024], 1;",
+            "",
+        ),
         (fence, relaxed, ""),
     ] {
         let fault = of(before, count, after).fault();
@@ -171,7 +186,10 @@ const LOCK: &str = "
 #[test]
 fn a_spin_lock() {
     let of = |acquire: &str, release: &str| {
-        Kernel::new(96, LOCK.replace("ACQUIRE", acquire).replace("RELEASE", release))
+        Kernel::new(
+            96,
+            LOCK.replace("ACQUIRE", acquire).replace("RELEASE", release),
+        )
     };
     let take = "atom.acquire.cta.shared.cas.b32 %r11, [%r1], 0, 1;";
     let give = "st.release.cta.shared.b32 [%r1], %r10;";
@@ -221,7 +239,9 @@ fn halves_of_a_warp_that_work_for_each_other() {
         END:
         st.global.b32 [%rd6], %r10;";
     let out = Kernel::new(32, body).clean();
-    let expected: Vec<u32> = (0..32).map(|t| if t < 16 { t + 16 } else { t + 100 }).collect();
+    let expected: Vec<u32> = (0..32)
+        .map(|t| if t < 16 { t + 16 } else { t + 100 })
+        .collect();
     assert_eq!(out[..32], expected);
 }
 

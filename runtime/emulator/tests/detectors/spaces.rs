@@ -2,7 +2,7 @@
 
 use super::kernel::{Kernel, one};
 use tesserine_emulator::FaultKind::{
-    Misaligned, OutOfBounds, ReadOnly, UninitializedMemory, UninitializedRegister,
+    Misaligned, Operand, OutOfBounds, ReadOnly, UninitializedMemory, UninitializedRegister,
 };
 
 #[test]
@@ -59,7 +59,13 @@ fn freed_memory() {
 
 #[test]
 fn null_and_wild_addresses() {
-    for address in ["0", "16", "0xffffffffffffffe0", "0x400000000000", "0x700000000000"] {
+    for address in [
+        "0",
+        "16",
+        "0xffffffffffffffe0",
+        "0x400000000000",
+        "0x700000000000",
+    ] {
         let body = format!(
             "mov.b64 %rd10, {address};
             wrong| ld.b32 %r10, [%rd10]; <-
@@ -75,9 +81,24 @@ fn misaligned_global_memory() {
         ("ld.global.b16 %h1, [%rd0+", 1, 2, "multiple of 2"),
         ("ld.global.b32 %r10, [%rd0+", 2, 4, "multiple of 4"),
         ("ld.global.b64 %rd10, [%rd0+", 4, 8, "multiple of 8"),
-        ("ld.global.v2.b32 {%r10, %r11}, [%rd0+", 4, 8, "multiple of 8"),
-        ("ld.global.v4.b32 {%r10, %r11, %r12, %r13}, [%rd0+", 8, 16, "multiple of 16"),
-        ("ld.global.nc.v2.b64 {%rd10, %rd11}, [%rd0+", 8, 16, "multiple of 16"),
+        (
+            "ld.global.v2.b32 {%r10, %r11}, [%rd0+",
+            4,
+            8,
+            "multiple of 8",
+        ),
+        (
+            "ld.global.v4.b32 {%r10, %r11, %r12, %r13}, [%rd0+",
+            8,
+            16,
+            "multiple of 16",
+        ),
+        (
+            "ld.global.nc.v2.b64 {%rd10, %rd11}, [%rd0+",
+            8,
+            16,
+            "multiple of 16",
+        ),
         ("atom.global.add.u64 %rd10, [%rd0+", 4, 8, "multiple of 8"),
     ];
     for (instruction, wrong, right, word) in cases {
@@ -85,9 +106,8 @@ fn misaligned_global_memory() {
             true => "], 1;",
             false => "];",
         };
-        let body = format!(
-            "wrong| {instruction}{wrong}{rest} <-\nright| {instruction}{right}{rest}"
-        );
+        let body =
+            format!("wrong| {instruction}{wrong}{rest} <-\nright| {instruction}{right}{rest}");
         Kernel::new(1, body).detects(Misaligned, &[(0, one(0))], &[word]);
     }
 }
@@ -123,13 +143,39 @@ fn shared_memory_of_a_block_that_is_not_there() {
     let body = "
         wrong| mov.b32 %r10, 2;
         right| mov.b32 %r10, 1;
-        mapa.shared::cluster.u32 %r11, %r1, %r10;
+        mapa.shared::cluster.u32 %r11, %r1, %r10; <-
         st.shared::cluster.b32 [%r11], %r0;
         barrier.cluster.arrive;
         barrier.cluster.wait;";
     let body = body.replace("st.", "setp.ne.u32 %p1, %r2, 0;\n@%p1 st.");
-    let fault = Kernel::new(1, body).cluster(2).detects(OutOfBounds, &[(1, one(0))], &[]);
-    assert!(fault.message.contains("block"), "{fault}");
+    Kernel::new(1, body).cluster(2).detects(
+        Operand,
+        &[(0, one(0))],
+        &["block 2 of a cluster of 2"],
+    );
+    let body = "
+        mov.b32 %r10, 1;
+        mapa.shared::cluster.u32 %r11, %r1, %r10;
+        setp.eq.u32 %p1, %r2, 1;
+        wrong| add.u32 %r11, %r11, 0x40000000;
+        @%p1 st.shared::cluster.b32 [%r11+8], %r0; <-
+        barrier.cluster.arrive;
+        barrier.cluster.wait;";
+    Kernel::new(1, body)
+        .cluster(2)
+        .detects(OutOfBounds, &[(1, one(0))], &["another block"]);
+    // An address of another block is none of this one's.
+    let body = "
+        wrong| mov.b32 %r10, 1;
+        right| mov.b32 %r10, 0;
+        mapa.shared::cluster.u32 %r11, %r1, %r10;
+        setp.eq.u32 %p1, %r2, 0;
+        @%p1 st.shared::cta.b32 [%r11], %r0; <-
+        barrier.cluster.arrive;
+        barrier.cluster.wait;";
+    Kernel::new(1, body)
+        .cluster(2)
+        .detects(OutOfBounds, &[(0, one(0))], &["another block"]);
 }
 
 #[test]
@@ -190,7 +236,11 @@ fn constant_memory() {
         wrong| ld.const.b32 %r10, [%rd0]; <-
         right| ld.const.b32 %r10, [%rd10];";
     Kernel::new(1, body).detects(OutOfBounds, &[(0, one(0))], &["constant"]);
-    for instruction in ["st.b32 [AT], %r0;", "red.add.u32 [AT], 1;", "st.global.b32 [AT], %r0;"] {
+    for instruction in [
+        "st.b32 [AT], %r0;",
+        "red.add.u32 [AT], 1;",
+        "st.global.b32 [AT], %r0;",
+    ] {
         let body = format!(
             "mov.b64 %rd10, table;
             cvta.const.u64 %rd10, %rd10;
@@ -216,7 +266,7 @@ fn memory_that_is_read_only_for_the_launch() {
         bar.sync 0;
         wrong| ld.global.nc.b32 %r10, [%rd0]; <-
         right| ld.global.b32 %r10, [%rd0];";
-    Kernel::new(64, body).detects_pair(ReadOnly, &[(0, one(0))], &[(0, one(0))], &["ld.global.nc"]);
+    Kernel::new(32, body).detects_pair(ReadOnly, &[(0, one(0))], &[(0, one(0))], &["ld.global.nc"]);
 }
 
 #[test]
