@@ -187,7 +187,7 @@ const LOCK: &str = "
 fn a_spin_lock() {
     let of = |acquire: &str, release: &str| {
         Kernel::new(
-            96,
+            40,
             LOCK.replace("ACQUIRE", acquire).replace("RELEASE", release),
         )
     };
@@ -197,13 +197,13 @@ fn a_spin_lock() {
     let weak_give = "st.relaxed.cta.shared.b32 [%r1], %r10;";
     let swap = "atom.release.cta.shared.exch.b32 %r11, [%r1], 0;";
     for (take, give) in [(take, give), (take, swap)] {
-        assert_eq!(of(take, give).clean()[0], 96);
+        assert_eq!(of(take, give).clean()[0], 40);
     }
     let fenced = of(
         &format!("{weak_take}\nmembar.cta;"),
         &format!("membar.cta;\n{weak_give}"),
     );
-    assert_eq!(fenced.clean()[0], 96);
+    assert_eq!(fenced.clean()[0], 40);
     for (take, give) in [(take, weak_give), (weak_take, give), (weak_take, weak_give)] {
         let fault = of(take, give).fault();
         assert_eq!(fault.kind, Race, "{take} {give}: {fault}");
