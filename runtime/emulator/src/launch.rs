@@ -176,7 +176,6 @@ impl Module {
         let shadow = options.check_races.then(|| GlobalShadow::new(ranges));
         let grid = Grid {
             program,
-            target,
             grid: launch.grid,
             block: launch.block,
             cluster: launch.cluster,
