@@ -192,7 +192,11 @@ pub(crate) enum PermuteMode {
 
 pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
     let first = &*d.parts()[0];
-    let ty = d.last_type()?;
+    // The modes of `prmt` stand behind its type.
+    let ty = match first {
+        "prmt" => Type::B32,
+        _ => d.last_type()?,
+    };
     let binary = |d: &mut Decoder<'_>, what: Basic| -> Result<Op, Refused> {
         d.expect_count(3..=3)?;
         // Counts of shifts are 32 bits wide whatever is shifted.

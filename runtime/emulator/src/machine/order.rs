@@ -24,11 +24,21 @@ impl Step<'_> {
         }
     }
 
-    /// Lanes arrive at the cluster's barrier.
+    /// Lanes arrive at the cluster's barrier; without a release, what their last fence released goes along.
     pub(crate) fn cluster_arrive(&mut self, release: bool) {
-        if release && self.grid.options.check_races {
-            let token = &mut self.cluster.arriving;
-            self.cluster.clocks[self.rank as usize].release_into(self.warp, self.lanes, token);
+        if !self.grid.options.check_races {
+            return;
+        }
+        let token = &mut self.cluster.arriving;
+        let clocks = &mut self.cluster.clocks[self.rank as usize];
+        if release {
+            clocks.release_into(self.warp, self.lanes, token);
+            return;
+        }
+        for lane in lanes_of(self.lanes) {
+            if let Some(fenced) = clocks.fence_token(self.warp * LANES as u32 + lane as u32) {
+                token.merge(fenced);
+            }
         }
     }
 
