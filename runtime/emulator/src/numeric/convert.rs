@@ -2,7 +2,7 @@
 
 use super::{
     Exact, Format, Modifiers, Rounding, Value,
-    format::{F32, F64},
+    format::{F16, F32, F64, TF32},
     single,
 };
 
@@ -17,12 +17,17 @@ pub(crate) fn float(
     modifiers: Modifiers,
     satfinite: bool,
 ) -> u64 {
-    let bits = if modifiers.ftz && *from == F32 {
+    // An H200 flushes no operand of `cvt.ftz.f16.f32`, which the directed roundings show.
+    let bits = if modifiers.ftz && *from == F32 && *to != F16 {
         from.flush(bits)
     } else {
         bits
     };
     let result = match from.value(bits) {
+        // An H200 cuts the payload of a NaN (and may leave an infinity) where it rounds away from zero.
+        Value::Nan if *to == TF32 && modifiers.rounding == Rounding::NearestAway => {
+            return bits >> 13;
+        }
         Value::Nan if modifiers.saturate => 0,
         Value::Nan if *from == F32 && *to == F64 => {
             (bits >> 31 << 63) | 0x7ff8_0000_0000_0000 | (bits & 0x7f_ffff) << 29

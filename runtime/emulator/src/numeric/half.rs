@@ -70,6 +70,21 @@ impl Half {
         }
     }
 
+    /// A result of `.ftz`: tiny before it is rounded is zero, as for `.f32` ones.
+    fn tiny(self, bits: u16, modifiers: Modifiers, toward_zero: impl FnOnce() -> u64) -> u16 {
+        let exact = |bits: u64| self.flush(bits as u16) & 0x7fff == 0;
+        if modifiers.ftz && bits & 0x7fff != 0 && self.smallest(bits) && exact(toward_zero()) {
+            return bits & 0x8000;
+        }
+        bits
+    }
+
+    /// Whether it is the smallest normal number, of either sign.
+    fn smallest(self, bits: u16) -> bool {
+        let magnitude = u64::from(bits & 0x7fff);
+        magnitude == 1 << self.format().mantissa
+    }
+
     pub(crate) fn finish(self, bits: u16, modifiers: Modifiers) -> u16 {
         let mut bits = self.prepare(bits, modifiers);
         if self.nan(bits) {
@@ -98,14 +113,21 @@ impl Half {
     /// `mul.f16`, `mul.bf16` (PTX ISA §9.7.4.3).
     pub fn mul(self, a: u16, b: u16, modifiers: Modifiers) -> u16 {
         let [x, y] = [a, b].map(|v| self.widen(self.prepare(v, modifiers)));
-        self.finish(self.narrow(x * y), modifiers)
+        let [a, b] = [a, b].map(|v| u64::from(self.prepare(v, modifiers)));
+        let bits = self.tiny(self.narrow(x * y), modifiers, || {
+            arithmetic::mul(self.format(), a, b, Rounding::Zero)
+        });
+        self.finish(bits, modifiers)
     }
 
     /// `fma.rn.f16`, `fma.rn.bf16` (PTX ISA §9.7.4.4): rounded once.
     pub fn fma(self, a: u16, b: u16, c: u16, modifiers: Modifiers) -> u16 {
         let [a, b, c] = [a, b, c].map(|v| u64::from(self.prepare(v, modifiers)));
         let bits = arithmetic::fma(self.format(), a, b, c, Rounding::NearestEven);
-        self.finish(bits as u16, modifiers)
+        let bits = self.tiny(bits as u16, modifiers, || {
+            arithmetic::fma(self.format(), a, b, c, Rounding::Zero)
+        });
+        self.finish(bits, modifiers)
     }
 
     /// `neg` (PTX ISA §9.7.4.5).

@@ -52,6 +52,21 @@ fn finish(bits: u32, modifiers: Modifiers) -> u32 {
     }
 }
 
+/// The magnitude of the smallest normal number.
+pub(crate) const SMALLEST: u32 = 0x0080_0000;
+
+/// A result of `.ftz`: what is below the smallest normal number before it is rounded becomes zero, also where rounding brings it up to that
+/// (as an H200 has it; the ISA does not say). Rounded toward zero, such a result is subnormal.
+fn tiny(bits: u32, modifiers: Modifiers, toward_zero: impl FnOnce() -> u64) -> u32 {
+    if modifiers.ftz
+        && bits & 0x7fff_ffff == SMALLEST
+        && flush(toward_zero() as u32) & 0x7fff_ffff == 0
+    {
+        return bits & 0x8000_0000;
+    }
+    bits
+}
+
 fn flushed(bits: u32, modifiers: Modifiers) -> u32 {
     if modifiers.ftz { flush(bits) } else { bits }
 }
@@ -68,6 +83,9 @@ fn binary(
         Rounding::NearestEven => canonical(native(f32::from_bits(a), f32::from_bits(b))),
         mode => exact(&F32, a.into(), b.into(), mode) as u32,
     };
+    let bits = tiny(bits, modifiers, || {
+        exact(&F32, a.into(), b.into(), Rounding::Zero)
+    });
     finish(bits, modifiers)
 }
 
@@ -96,6 +114,9 @@ pub(crate) fn fma(a: u32, b: u32, c: u32, modifiers: Modifiers) -> u32 {
         }
         mode => arithmetic::fma(&F32, a.into(), b.into(), c.into(), mode) as u32,
     };
+    let bits = tiny(bits, modifiers, || {
+        arithmetic::fma(&F32, a.into(), b.into(), c.into(), Rounding::Zero)
+    });
     finish(bits, modifiers)
 }
 
