@@ -597,6 +597,46 @@ instances = [\"axpy<f16>\"]
     }
 
     #[test]
+    fn promises_are_checked_on_the_emulator() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = file(
+            folder.path(),
+            "promises.tess",
+            "kernel place(slot: view<i32>[n], x: view<f32>[n], y: mut view<f32>[m]) grid (i in ceil_div(n, 64)) {
+    scatter y[slot[i*64 +: 64]] = x[i*64 +: 64];
+}
+kernel look(p: view<i32>[n] sorted, x: view<f32>[n], y: out view<f32>[n]) grid (i in ceil_div(n, 64)) {
+    y[i*64 +: 64] = x[i*64 +: 64] + p[i*64 +: 64] as f32;
+}
+",
+        );
+        let at = |kernel: &str, args: &[&str]| {
+            let mut command = vec!["run", &source, kernel, "--device", "emulator:sm_80"];
+            for arg in args {
+                command.extend(["--arg", arg]);
+            }
+            if kernel == "look" {
+                command.extend(["--out", "y=f32[200]"]);
+            }
+            run(&command)
+        };
+        let (x, y) = ("x=randn:f32[200]", "y=zeros:f32[300]");
+        let good = at("place", &["slot=arange:i32[200]", x, y]);
+        assert_eq!(good.code, Some(0), "{}", good.err);
+        // Every element goes to the first: threads of one warp, of others and of other blocks.
+        let bad = at("place", &["slot=zeros:i32[200]", x, y]);
+        assert_eq!(bad.code, Some(1), "{}", bad.out);
+        for part in ["`place`", "emulator:sm_80", "promises.tess:2:", "st.global"] {
+            assert!(bad.err.contains(part), "`{part}` in {}", bad.err);
+        }
+        let good = at("look", &["p=arange:i32[200]", x]);
+        assert_eq!(good.code, Some(0), "{}", good.err);
+        let bad = at("look", &["p=uniform:i32[200]", x]);
+        assert_eq!(bad.code, Some(1), "{}", bad.out);
+        assert!(bad.err.contains("`p` is declared `sorted`"), "{}", bad.err);
+    }
+
+    #[test]
     fn a_gpu_is_optional() {
         let ran = super::run_rmsnorm(&["--out", "out=bf16[3,70]", "--device", "cuda:63"]);
         assert_eq!(ran.code, Some(1), "{}", ran.err);
