@@ -603,7 +603,7 @@ instances = [\"axpy<f16>\"]
             folder.path(),
             "promises.tess",
             "kernel place(slot: view<i32>[n], x: view<f32>[n], y: mut view<f32>[m]) grid (i in ceil_div(n, 64)) {
-    scatter y[slot[i*64 +: 64]] = x[i*64 +: 64];
+    scatter y[load(slot[i*64 +: 64], pad = -1)] = x[i*64 +: 64];
 }
 kernel look(p: view<i32>[n] sorted, x: view<f32>[n], y: out view<f32>[n]) grid (i in ceil_div(n, 64)) {
     y[i*64 +: 64] = x[i*64 +: 64] + p[i*64 +: 64] as f32;

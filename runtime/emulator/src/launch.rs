@@ -115,6 +115,12 @@ impl Module {
     pub fn load(text: &str, device: Target) -> Result<Module, LoadError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let syntax = ptx::parse(text)?;
+        if !device.runs(&syntax.target) {
+            return Err(LoadError::Unfit {
+                code: syntax.target.to_string(),
+                device: device.to_string(),
+            });
+        }
         let entries = syntax.functions.iter().filter(|f| f.entry);
         let programs = entries
             .map(|function| Program::decode(&syntax, function, device))

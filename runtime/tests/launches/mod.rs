@@ -7,6 +7,14 @@ use crate::{
 use tesserine::{Args, DType, Device, DeviceTensor, Error, KernelSet, TensorRef, Workspace};
 use tesserine_set::{Manifest, ParamKind, Persistent, StepArg, ViewArg, ViewBase, ViewFacts};
 
+/// `many`, or on the emulator, which takes its time, 64 times fewer.
+fn count_for(device: &Device, many: usize) -> usize {
+    match device {
+        Device::Emulator(_) => many / 64,
+        _ => many,
+    }
+}
+
 fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
@@ -122,7 +130,7 @@ fn a_persistent_body_is_launched_as_often_as_it_fits() {
         let set = KernelSet::from_bytes(set_bytes(manifest, &walking())).unwrap();
         let axpy = set.kernel("axpy<f32>").unwrap();
         let stream = device.stream().unwrap();
-        for count in [1000usize, 1 << 22] {
+        for count in [1000usize, count_for(&device, 1 << 22)] {
             let x = device
                 .upload(DType::F32, &[count as i64], &bytes(&ramp(count)))
                 .unwrap();
@@ -335,7 +343,7 @@ fn words_of_state_are_each_streams_own_and_each_captured_launchs() {
     let set = KernelSet::from_bytes(set_bytes(manifest, &drawing())).unwrap();
     let axpy = set.kernel("axpy<f32>").unwrap();
     axpy.prepare(&device, None).unwrap();
-    let count = 1usize << 16;
+    let count = count_for(&device, 1 << 16);
     let mut lanes = Vec::new();
     for _ in 0..2 {
         let x = device
@@ -502,7 +510,7 @@ fn facts_are_checked_of_what_was_queued_before() {
     let set = KernelSet::from_bytes(set_bytes(promising(facts), PTX)).unwrap();
     let axpy = set.kernel("axpy<f32>").unwrap();
     let stream = device.stream().unwrap();
-    let count = 1usize << 20;
+    let count = count_for(&device, 1 << 20);
     let upload = |dtype, values: &[f32]| {
         device
             .upload(dtype, &[count as i64], &bytes(values))
