@@ -446,7 +446,8 @@ fn packed(all: &mut Vec<Snippet>) {
 
 /// The nearest code of a format, given all values of its codes without sign.
 fn nearest_code(v: f64, values: &[f64]) -> u64 {
-    let size = v.abs();
+    let largest = values.last().copied().unwrap_or(0.0);
+    let size = v.abs().min(largest);
     let mut best = 0;
     for (code, value) in values.iter().enumerate() {
         let (new, old) = ((value - size).abs(), (values[best] - size).abs());

@@ -132,7 +132,7 @@ fn groups(all: &mut Vec<Snippet>) {
                      xor.b32 %r1, %tid_, 37;\nmad.lo.u32 %r1, %r1, 16, %r9;\nld.shared.v2.b64 {{%o0, %o1}}, [%r1];\nbar.sync 0;\n@%p9 mbarrier.inval.shared.b64 [%r10];"
                 ))
                 .refer_all(|x| {
-                    let other = |of: &Vec<u64>| (0..of.len()).map(|g| of[g / 128 * 128 + (g % 128 ^ 37)]).collect();
+                    let other = |of: &Vec<u64>| (0..of.len()).map(|g| of[g / 128 * 128 + ((g % 128) ^ 37)]).collect();
                     vec![other(&x[0]), other(&x[1])]
                 }),
         );

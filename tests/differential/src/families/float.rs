@@ -191,7 +191,8 @@ fn signs(all: &mut Vec<Snippet>) {
         ("infinite", |v, _| v.is_infinite()),
         ("number", |v, _| !v.is_nan()),
         ("notanumber", |v, _| v.is_nan()),
-        ("normal", |v, small| v.is_finite() && v != 0.0 && !small),
+        // Zeros count as normal.
+        ("normal", |v, small| v.is_finite() && (v == 0.0 || !small)),
         ("subnormal", |v, small| v != 0.0 && small),
     ];
     for (name, holds) in tests {

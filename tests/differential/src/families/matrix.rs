@@ -208,7 +208,7 @@ fn multiply(p: &Product, x: &[Vec<u64>], combine: fn(f64, f64) -> f64) -> Vec<Ve
         let mut b = vec![0f64; k * n];
         for lane in 0..LANES {
             let (group, member) = (lane / 4, lane % 4);
-            for r in 0..a_count {
+            for (r, values) in x[..a_count].iter().enumerate() {
                 // Registers alternate between the upper and the lower eight rows, if there are two eights.
                 let (row, block) = match m {
                     16 => (group + 8 * (r % 2), r / 2),
@@ -216,13 +216,13 @@ fn multiply(p: &Product, x: &[Vec<u64>], combine: fn(f64, f64) -> f64) -> Vec<Ve
                 };
                 for j in 0..p.a.pack() {
                     let column = (4 * block + member) * p.a.pack() + j;
-                    a[row * k + column] = p.a.value(x[r][warp + lane], j);
+                    a[row * k + column] = p.a.value(values[warp + lane], j);
                 }
             }
-            for r in 0..b_count {
+            for (r, values) in x[a_count..a_count + b_count].iter().enumerate() {
                 for j in 0..p.b.pack() {
                     let row = (4 * r + member) * p.b.pack() + j;
-                    b[row * n + group] = p.b.value(x[a_count + r][warp + lane], j);
+                    b[row * n + group] = p.b.value(values[warp + lane], j);
                 }
             }
         }
