@@ -13,6 +13,9 @@ use tesserine_differential::{
 
 const SEED: u64 = 1;
 
+/// What the emulator does not know yet, and refuses.
+const REFUSED: [&str; 2] = ["atom.global.exch.b128", "atom.global.cas.b128"];
+
 /// Runs snippets on the emulated device of a target, those of a module together, and compares each.
 fn check(
     target: Target,
@@ -25,6 +28,9 @@ fn check(
         let results = run_all(&device, chunk, target, SEED);
         for (snippet, result) in chunk.iter().zip(results) {
             match result {
+                Err(error) if REFUSED.contains(&snippet.name.as_str()) => {
+                    assert!(error.contains("is not implemented"), "{error}");
+                }
                 Err(error) => wrong.push(format!("{}: {error}", snippet.name)),
                 Ok(values) => {
                     if let Some(found) = compare(snippet, &values).filter(|c| !c.is_good()) {
