@@ -62,8 +62,11 @@ fn references_give_as_many_results_as_the_snippets_say() {
             "{}",
             snippet.name
         );
-        for (result, output) in results.iter().zip(snippet.compared()) {
-            assert_eq!(result.len(), snippet.threads(), "{}", snippet.name);
+        let extra = snippet.extra.map(|(_, count, _)| count);
+        let lengths = vec![snippet.threads(); snippet.outputs.len()];
+        let lengths = lengths.into_iter().chain(extra);
+        for ((result, output), length) in results.iter().zip(snippet.compared()).zip(lengths) {
+            assert_eq!(result.len(), length, "{}", snippet.name);
             let outside = result.iter().find(|v| **v & !output.of.mask() != 0);
             assert_eq!(outside, None, "{} is wider than its register", snippet.name);
         }

@@ -69,37 +69,65 @@ fn single_arithmetic(all: &mut Vec<Snippet>) {
             let s = if sat { ".sat" } else { "" };
             for (r, rounding) in with_default.clone() {
                 let how = (ftz, sat);
-                all.push(single(format!("add{r}{f}{s}.f32"), 2, how, rounding, move |x| {
-                    zero_sign(x[0], x[1], sum(x[0], x[1]), rounding)
-                }));
-                all.push(single(format!("sub{r}{f}{s}.f32"), 2, how, rounding, move |x| {
-                    zero_sign(x[0], -x[1], sum(x[0], -x[1]), rounding)
-                }));
-                all.push(single(format!("mul{r}{f}{s}.f32"), 2, how, rounding, move |x| {
-                    x[0] * x[1]
-                }));
+                all.push(single(
+                    format!("add{r}{f}{s}.f32"),
+                    2,
+                    how,
+                    rounding,
+                    move |x| zero_sign(x[0], x[1], sum(x[0], x[1]), rounding),
+                ));
+                all.push(single(
+                    format!("sub{r}{f}{s}.f32"),
+                    2,
+                    how,
+                    rounding,
+                    move |x| zero_sign(x[0], -x[1], sum(x[0], -x[1]), rounding),
+                ));
+                all.push(single(
+                    format!("mul{r}{f}{s}.f32"),
+                    2,
+                    how,
+                    rounding,
+                    move |x| x[0] * x[1],
+                ));
                 // `mad` and `fma` are one instruction; both must name a rounding.
                 if r.is_empty() {
                     continue;
                 }
                 for op in ["fma", "mad"] {
-                    all.push(single(format!("{op}{r}{f}{s}.f32"), 3, how, rounding, move |x| {
-                        fused(x[0], x[1], x[2], rounding)
-                    }));
+                    all.push(single(
+                        format!("{op}{r}{f}{s}.f32"),
+                        3,
+                        how,
+                        rounding,
+                        move |x| fused(x[0], x[1], x[2], rounding),
+                    ));
                 }
             }
         }
         for (r, rounding) in roundings.clone() {
             let how = (ftz, false);
-            all.push(single(format!("div{r}{f}.f32"), 2, how, rounding, move |x| {
-                quotient(x[0], x[1])
-            }));
-            all.push(single(format!("rcp{r}{f}.f32"), 1, how, rounding, move |x| {
-                quotient(1.0, x[0])
-            }));
-            all.push(single(format!("sqrt{r}{f}.f32"), 1, how, rounding, move |x| {
-                root(x[0])
-            }));
+            all.push(single(
+                format!("div{r}{f}.f32"),
+                2,
+                how,
+                rounding,
+                move |x| quotient(x[0], x[1]),
+            ));
+            all.push(single(
+                format!("rcp{r}{f}.f32"),
+                1,
+                how,
+                rounding,
+                move |x| quotient(1.0, x[0]),
+            ));
+            all.push(single(
+                format!("sqrt{r}{f}.f32"),
+                1,
+                how,
+                rounding,
+                move |x| root(x[0]),
+            ));
         }
     }
     // Operands of one size, whose results need all of their bits.
@@ -251,9 +279,13 @@ fn extremes(all: &mut Vec<Snippet>) {
             for (n, nan) in [("", false), (".NaN", true)] {
                 let since = if nan { SM_80 } else { SM_75 };
                 all.push(
-                    single(format!("{op}{f}{n}.f32"), 2, (ftz, false), NEAREST, move |x| {
-                        extreme(max, nan, x[0], x[1])
-                    })
+                    single(
+                        format!("{op}{f}{n}.f32"),
+                        2,
+                        (ftz, false),
+                        NEAREST,
+                        move |x| extreme(max, nan, x[0], x[1]),
+                    )
                     .since(since),
                 );
                 all.push(
