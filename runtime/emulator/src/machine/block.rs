@@ -1,6 +1,8 @@
 //! What runs: clusters, their blocks, their warps, and groups of threads in them.
 
-use crate::check::{Clocks, SharedShadow, SyncTable, Token};
+use std::collections::BTreeMap;
+
+use crate::check::{Clocks, Epoch, SharedShadow, SyncTable, Token};
 use crate::isa::{async_copy, bulk, matrix::group::Issues, mbarrier};
 
 use super::{Grid, LANES, Registers};
@@ -85,6 +87,10 @@ pub(crate) struct Block {
     /// What the warps of each warp group issued.
     pub products: Vec<Issues>,
     pub mbarriers: mbarrier::Table,
+    /// Of each thread and operation of other blocks, the last access of this one's shared memory, and its instruction.
+    pub visitors: BTreeMap<u64, (Epoch, u32)>,
+    /// What its threads knew when they exited.
+    pub exits: Token,
 }
 
 /// Blocks that run together; a single one without clusters.
@@ -164,6 +170,8 @@ impl Cluster {
                 barriers: vec![NamedBarrier::default(); 16],
                 products: Vec::new(),
                 mbarriers: mbarrier::Table::default(),
+                visitors: BTreeMap::new(),
+                exits: Token::default(),
             }
         };
         let blocks: Vec<Block> = (0..size).map(block).collect();

@@ -29,10 +29,18 @@ pub(crate) fn run(grid: &Grid<'_>) -> Result<Report, Fault> {
     let clusters: u64 = per_axis.iter().product();
     let one = |number: u64| run_cluster(grid, Cluster::new(grid, number)).err();
     // The first cluster's fault is the one to tell, whoever found one first.
-    let fault = if grid.options.workers == 1 || clusters == 1 {
-        (0..clusters).find_map(one)
-    } else {
-        (0..clusters).into_par_iter().find_map_first(one)
+    let side_by_side = || (0..clusters).into_par_iter().find_map_first(one);
+    let fault = match grid.options.workers {
+        _ if clusters == 1 => one(0),
+        1 => (0..clusters).find_map(one),
+        0 => side_by_side(),
+        workers => {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(workers).build();
+            match pool {
+                Ok(pool) => pool.install(side_by_side),
+                Err(_) => side_by_side(),
+            }
+        }
     };
     match fault {
         Some(fault) => Err(fault),
@@ -223,23 +231,36 @@ impl Turn<'_> {
         }
     }
 
-    /// Lanes of a group end.
-    fn end(&mut self, current: usize, lanes: u32) {
+    /// Lanes of a group end, at that instruction.
+    fn end(&mut self, current: usize, lanes: u32, at: u32) -> Result<(), Fault> {
         self.splits[current].lanes &= !lanes;
         if self.splits[current].lanes == 0 {
             self.splits.swap_remove(current);
         }
         let here = &mut self.cluster.blocks[self.rank as usize].warps[self.warp as usize];
         here.live &= !lanes;
+        let over = self.cluster.blocks[self.rank as usize]
+            .warps
+            .iter()
+            .all(|w| w.live == 0);
         // Fewer threads are needed now.
         for split in &mut self.splits {
             if split.wait == Wait::Together {
                 split.wait = Wait::None;
             }
         }
+        if self.grid.options.check_races && self.cluster.blocks.len() > 1 {
+            let exits = &mut self.cluster.blocks[self.rank as usize].exits;
+            self.cluster.clocks[self.rank as usize].release_into(self.warp, lanes, exits);
+            if over {
+                exits.seal();
+                self.step(lanes, at).check_visitors(lanes)?;
+            }
+        }
         self.cluster.after_exit(self.rank);
         self.wake();
         self.ran.progress = true;
+        Ok(())
     }
 
     /// Lets those go on whose barriers completed.
@@ -295,7 +316,7 @@ impl Turn<'_> {
             let Some(inst) = program.insts.get(split.pc as usize) else {
                 // Falling off the end is an exit.
                 self.ran.steps += 1;
-                self.end(at, split.lanes);
+                self.end(at, split.lanes, split.pc)?;
                 current = None;
                 continue;
             };
@@ -390,8 +411,9 @@ impl Turn<'_> {
                     continue;
                 }
                 Flow::Exit => {
+                    let pc = split.pc;
                     split.pc += 1;
-                    self.end(at, lanes);
+                    self.end(at, lanes, pc)?;
                     current = None;
                     continue;
                 }
@@ -415,6 +437,8 @@ impl Turn<'_> {
                 self.join(at);
             }
         }
+        // An arrival that did not wait may have been the last that others waited for.
+        self.wake();
         if !self.splits.is_empty() && self.splits.iter().all(|s| s.wait == Wait::Together) {
             return Err(self.absent());
         }

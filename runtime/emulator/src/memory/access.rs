@@ -184,9 +184,13 @@ impl Step<'_> {
                 })
             }
             Space::Parameter => {
-                let limit = self.grid.parameters.len() as u64;
-                if address.checked_add(bytes).is_none_or(|end| end > limit) {
-                    let why = format!("the parameters have {limit} bytes");
+                let inside = |(at, size): &(u64, u64)| {
+                    let end = address.checked_add(bytes);
+                    address >= *at && end.is_some_and(|end| end <= at + size)
+                };
+                if !self.grid.program.parameters.iter().any(inside) {
+                    let limit = self.grid.parameters.len();
+                    let why = format!("no parameter holds them; all have {limit} bytes");
                     return Err(self.out_of_bounds(space, address, bytes, lane, &why));
                 }
                 Ok(Region::Parameter {
@@ -299,6 +303,12 @@ impl Step<'_> {
         if rank != self.rank && self.cluster.blocks[rank as usize].has_exited() {
             let why = "all threads of that block have exited, and its shared memory is no more";
             return Err(self.out_of_bounds(space, address, bytes, lane, why));
+        }
+        let there = &self.cluster.blocks[rank as usize];
+        if rank != self.rank && there.warps.iter().all(|w| w.live == 0) {
+            let index = there.index;
+            let why = format!("block {index:?}, whose memory that is, has exited");
+            return Err(self.out_of_bounds(space, address, bytes, lane, &why));
         }
         if inside < SHARED_BASE || u64::from(inside - SHARED_BASE) + bytes > u64::from(size) {
             let why = format!(
@@ -616,6 +626,19 @@ impl Step<'_> {
             Some(agent) => clocks.agent_view(agent),
             None => clocks.view(self.warp * LANES as u32 + lane as u32),
         };
+        if rank != self.rank {
+            let epoch = view.epoch();
+            let there = &mut self.cluster.blocks[rank as usize];
+            if self.cluster.phase == 0 && !view.knows_block(there.linear) {
+                let index = there.index;
+                let message = format!(
+                    "shared memory of block {index:?} is accessed, and nothing says that the block has started (a barrier of the cluster does)"
+                );
+                return Err(self.fault(FaultKind::Race, message, 1 << lane));
+            }
+            let thread = u64::from(epoch.block()) << 32 | u64::from(epoch.thread());
+            there.visitors.insert(thread, (epoch, self.at));
+        }
         let shadow = &mut self.cluster.shadows[rank as usize];
         let done = shadow.access(offset, bytes as u32, &view, access, self.at);
         done.map_err(|conflict| self.conflict("shared", conflict, access, agent, lane))
@@ -706,6 +729,27 @@ impl Step<'_> {
             });
         }
         fault
+    }
+
+    /// A block's threads have exited: others must have done with its shared memory.
+    pub(crate) fn check_visitors(&self, lanes: u32) -> Result<(), Fault> {
+        let block = &self.cluster.blocks[self.rank as usize];
+        let mut visitors = block.visitors.values();
+        let Some((epoch, at)) = visitors.find(|(epoch, _)| !block.exits.covers(*epoch)) else {
+            return Ok(());
+        };
+        let message = format!(
+            "block {:?} exits, and nothing orders that after accesses of its shared memory by another block",
+            block.index
+        );
+        let mut fault = self.fault(FaultKind::Race, message, lanes);
+        let (thread, _) = self.who(*epoch);
+        fault.notes.push(Note {
+            message: "an access of its shared memory".into(),
+            threads: vec![thread],
+            place: self.grid.program.place(*at),
+        });
+        Err(fault)
     }
 
     /// The thread of a moment, and whether an asynchronous operation of it did it.

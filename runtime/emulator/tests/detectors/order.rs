@@ -5,7 +5,9 @@ use super::{
     kernel::{Kernel, one},
     participation::{PRODUCT, PROXY_FENCE, TILES},
 };
-use tesserine_emulator::FaultKind::{MissingProxyFence, Pending, Race, UninitializedMemory};
+use tesserine_emulator::FaultKind::{
+    MissingProxyFence, OutOfBounds, Pending, Race, UninitializedMemory,
+};
 
 #[test]
 fn shared_memory_without_a_barrier() {
@@ -142,6 +144,59 @@ fn memory_of_another_block_of_the_cluster() {
         &[(0, one(0))],
         &["shared"],
     );
+}
+
+#[test]
+fn a_block_of_the_cluster_that_may_not_have_started() {
+    let body = "
+        right| barrier.cluster.arrive;
+        right| barrier.cluster.wait;
+        xor.b32 %r10, %r2, 1;
+        mapa.shared::cluster.u32 %r11, %r3, %r10;
+        st.shared::cluster.b32 [%r11], %r0; <-
+        barrier.cluster.arrive;
+        barrier.cluster.wait;";
+    Kernel::new(32, body)
+        .cluster(2)
+        .detects(Race, &[(0, one(0))], &["has started"]);
+}
+
+#[test]
+fn a_block_of_the_cluster_that_exits_early() {
+    // Block 1 writes to block 0, which does not wait for that.
+    let body = "
+        barrier.cluster.arrive;
+        barrier.cluster.wait;
+        mov.b32 %r10, 0;
+        mapa.shared::cluster.u32 %r11, %r3, %r10;
+        setp.eq.u32 %p1, %r2, 1;
+        @%p1 st.shared::cluster.b32 [%r11], %r0; <~
+        right| barrier.cluster.arrive;
+        right| barrier.cluster.wait;";
+    let kernel = Kernel::new(32, body).cluster(2);
+    // In this order block 1 is the one that goes on first, and has written when block 0 exits.
+    let fault = kernel.fault();
+    assert_eq!(fault.kind, Race, "{fault}");
+    assert!(fault.message.contains("exits"), "{fault}");
+    assert_eq!(fault.threads[0].block, [0, 0, 0], "{fault}");
+    assert_eq!(fault.notes[0].threads[0].block, [1, 0, 0], "{fault}");
+    kernel.clean();
+    // In another, block 0 is gone.
+    let body = "
+        barrier.cluster.arrive;
+        barrier.cluster.wait;
+        mov.b32 %r10, 1;
+        mapa.shared::cluster.u32 %r11, %r3, %r10;
+        setp.eq.u32 %p1, %r2, 0;
+        @%p1 ld.shared::cluster.b32 %r12, [%r11];
+        right| barrier.cluster.arrive;
+        right| barrier.cluster.wait;"
+        .replace("mov.b32 %r10, 1;", "st.shared.b32 [%r3], %r0;\nbarrier.cluster.arrive;\nbarrier.cluster.wait;\nmov.b32 %r10, 1;");
+    let kernel = Kernel::new(32, body).cluster(2);
+    let fault = kernel.fault();
+    assert!(matches!(fault.kind, OutOfBounds | Race), "{fault}");
+    assert!(fault.message.contains("exit"), "{fault}");
+    kernel.clean();
 }
 
 #[test]

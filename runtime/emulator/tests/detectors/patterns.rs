@@ -280,3 +280,57 @@ fn spinning_threads_do_not_starve_those_between() {
         st.global.b32 [%rd6], %r12;";
     assert_eq!(Kernel::new(32, body).step_limit(1 << 17).clean()[31], 1);
 }
+
+#[test]
+fn an_arrival_that_does_not_wait_lets_others_go_on_at_once() {
+    // Warp 0 completes the barrier, and then spins on what warp 1 writes after it.
+    let body = "
+        mov.b32 %r10, 0;
+        mov.b32 %r12, 1;
+        setp.ne.u32 %p1, %r0, 0;
+        @%p1 bra READY;
+        st.shared.b32 [%r1], %r10;
+        READY:
+        bar.sync 0;
+        setp.eq.u32 %p2, %r5, 1;
+        @%p2 bra WAITS;
+        nanosleep.u32 100;
+        bar.arrive 1, 64;
+        SPIN:
+        ld.acquire.cta.shared.b32 %r11, [%r1];
+        setp.eq.u32 %p3, %r11, 0;
+        @%p3 bra SPIN;
+        bra END;
+        WAITS:
+        bar.sync 1, 64;
+        st.release.cta.shared.b32 [%r1], %r12;
+        END:
+        st.global.b32 [%rd6], %r12;";
+    let body = body.replace("st.release", "setp.eq.u32 %p4, %r4, 0;\n@%p4 st.release");
+    assert_eq!(Kernel::new(64, body).step_limit(1 << 16).clean()[63], 1);
+}
+
+#[test]
+fn a_cluster_that_meets_after_a_fence() {
+    // A relaxed arrival releases what the fence did: mbarriers may be used from other blocks.
+    let body = "
+        setp.ne.u32 %p1, %r0, 0;
+        @%p1 bra MADE;
+        mbarrier.init.shared::cta.b64 [%r1], 32;
+        right| fence.mbarrier_init.release.cluster;
+        MADE:
+        barrier.cluster.arrive.relaxed;
+        barrier.cluster.wait.acquire;
+        xor.b32 %r10, %r2, 1;
+        mapa.shared::cluster.u32 %r11, %r1, %r10;
+        mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r11];
+        WAIT:
+        mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r1], 0;
+        @!%p2 bra WAIT;
+        barrier.cluster.arrive;
+        barrier.cluster.wait;";
+    let kernel = Kernel::new(32, body).cluster(2);
+    let fault = kernel.fault();
+    assert_eq!(fault.kind, Race, "{fault}");
+    kernel.clean();
+}

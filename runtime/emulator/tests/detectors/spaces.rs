@@ -143,6 +143,8 @@ fn shared_memory_of_a_block_that_is_not_there() {
     let body = "
         wrong| mov.b32 %r10, 2;
         right| mov.b32 %r10, 1;
+        barrier.cluster.arrive;
+        barrier.cluster.wait;
         mapa.shared::cluster.u32 %r11, %r1, %r10; <-
         st.shared::cluster.b32 [%r11], %r0;
         barrier.cluster.arrive;
@@ -150,11 +152,13 @@ fn shared_memory_of_a_block_that_is_not_there() {
     let body = body.replace("st.", "setp.ne.u32 %p1, %r2, 0;\n@%p1 st.");
     Kernel::new(1, body).cluster(2).detects(
         Operand,
-        &[(0, one(0))],
+        &[(1, one(0))],
         &["block 2 of a cluster of 2"],
     );
     let body = "
         mov.b32 %r10, 1;
+        barrier.cluster.arrive;
+        barrier.cluster.wait;
         mapa.shared::cluster.u32 %r11, %r1, %r10;
         setp.eq.u32 %p1, %r2, 1;
         wrong| add.u32 %r11, %r11, 0x40000000;
@@ -204,7 +208,7 @@ fn parameters() {
     let body = "
         wrong| ld.param.b32 %r10, [p3+8]; <-
         right| ld.param.b32 %r10, [p3+4];";
-    Kernel::new(1, body).detects(OutOfBounds, &[(0, one(0))], &["32 bytes"]);
+    Kernel::new(1, body).detects(OutOfBounds, &[(0, one(0))], &["no parameter holds them"]);
     let body = "
         wrong| ld.param.b32 %r10, [p1+2]; <-
         right| ld.param.b32 %r10, [p1+4];";
