@@ -145,6 +145,21 @@ impl Loaded {
     }
 }
 
+/// Loads snippets and runs none: the names and messages of those that the device refuses.
+pub fn refused(device: &Device, snippets: &[&Snippet], target: Target) -> Vec<(String, String)> {
+    let load = |snippets: &[&Snippet]| {
+        let loaded = Loaded::new(snippets, target).map_err(|e| e.to_string())?;
+        let kernel = loaded.set.kernel("k0").map_err(|e| e.to_string())?;
+        let ready = kernel.prepare(device, Some(&loaded.target));
+        ready.map(|_| ()).map_err(|e| e.to_string())
+    };
+    if load(snippets).is_ok() {
+        return Vec::new();
+    }
+    let one = |s: &&Snippet| load(&[s]).err().map(|error| (s.name.clone(), error));
+    snippets.iter().filter_map(one).collect()
+}
+
 /// Runs snippets one after the other, those of a chunk from one module; a chunk that does not load is run one by one, so that only those at
 /// fault fail.
 pub fn run_all(

@@ -15,7 +15,7 @@ use clap::Parser;
 use tesserine::{Device, Error};
 use tesserine_differential::{
     assemble::assemble,
-    device::run_all,
+    device::{refused, run_all},
     families,
     recorded::Record,
     report::{Comparison, table, totals},
@@ -68,6 +68,9 @@ struct Options {
     /// A line about hardware and software for the head of the recorded file.
     #[arg(long, default_value = "")]
     provenance: String,
+    /// Only loads the snippets of each target on its emulated device.
+    #[arg(long)]
+    load: bool,
     /// Only checks that this `ptxas` takes every snippet, for each target.
     #[arg(long)]
     assemble: Option<PathBuf>,
@@ -162,17 +165,29 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         return Ok(true);
     }
     if let Some(ptxas) = &options.assemble {
-        let mut refused = 0;
+        let mut count = 0;
         for chunk in &chunks {
             for (name, message) in assemble(ptxas, &chunk.snippets, chunk.target)? {
                 let message = message.lines().next().unwrap_or_default();
                 println!("{name}, {}: {message}", chunk.target);
-                refused += 1;
+                count += 1;
             }
         }
-        let count: usize = chunks.iter().map(|c| c.snippets.len()).sum();
-        println!("{count} snippets, {refused} refused");
-        return Ok(refused == 0);
+        let snippets: usize = chunks.iter().map(|c| c.snippets.len()).sum();
+        println!("{snippets} snippets, {count} refused");
+        return Ok(count == 0);
+    }
+    if options.load {
+        let mut count = 0;
+        for chunk in &chunks {
+            let device = Device::named(&format!("emulator:{}", chunk.target))?;
+            for (name, message) in refused(&device, &chunk.snippets, chunk.target) {
+                println!("{name}, {}: {message}", chunk.target);
+                count += 1;
+            }
+        }
+        println!("{count} refused");
+        return Ok(count == 0);
     }
     compare(options, &chunks)
 }
