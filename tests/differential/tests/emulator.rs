@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use tesserine::Device;
 use tesserine_differential::{
-    device::run_all,
+    device::{refused, run_all},
     families,
     recorded::Record,
     report::Comparison,
@@ -143,6 +143,26 @@ fn older_targets() {
         |f| ["integer", "logic", "warp", "divergence", "matrix"].contains(&f),
         "sm_75",
     );
+}
+
+/// `ptxas` takes all snippets for all targets that have them.
+#[test]
+fn targets_take_what_they_have() {
+    let all = families::all();
+    for name in ["sm_75", "sm_80", "sm_89", "sm_100a", "sm_120a"] {
+        let target = Target::named(name).expect("a target");
+        let device = Device::named(&format!("emulator:{name}")).expect("an emulated device");
+        let chosen: Vec<&Snippet> = all
+            .iter()
+            .filter(|s| target.has(s.since) && s.globals.is_empty())
+            .filter(|s| !REFUSED.contains(&s.name.as_str()))
+            .collect();
+        let wrong: Vec<(String, String)> = chosen
+            .chunks(16)
+            .flat_map(|chunk| refused(&device, chunk, target))
+            .collect();
+        assert!(wrong.is_empty(), "{name} refuses {wrong:#?}");
+    }
 }
 
 /// The results of hardware that were kept, where a debug build is quick enough: every eighth snippet. All of them are compared by

@@ -189,7 +189,8 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
                 true => d.src32(d.operand(first + 1)?, Type::U32)?,
                 false => Src32::Imm(1),
             };
-            if expect || state.is_none() || counted && !open {
+            // A sink for the state needs no more than the instruction itself.
+            if expect || counted && !open {
                 hopper("this form")?;
             }
             let arrival = if expect {
