@@ -382,11 +382,18 @@ pub(crate) struct View<'a> {
     pub(super) known: &'a Known,
     pub(super) fenced: &'a Known,
     pub(super) proxy: Proxy,
+    /// A strong access whose scope is the block (`.cta`), which other blocks' accesses race with.
+    pub(super) near: bool,
 }
 
 impl View<'_> {
     pub(crate) fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// For an access of the block's scope.
+    pub(crate) fn scoped(self, near: bool) -> Self {
+        View { near, ..self }
     }
 
     /// Whether what happened then precedes this.

@@ -7,7 +7,7 @@
 //! vector forms are atomic each by itself, as the ISA has it.
 
 use super::{
-    memory::{Order, space_and_order},
+    memory::{Access, Order, space_and_order},
     operands::{Addr, Decoder, Dst, Refused, Src, Type},
 };
 use crate::{
@@ -58,7 +58,7 @@ pub(crate) struct Op {
     kind: Kind,
     ty: Type,
     space: Space,
-    order: Order,
+    access: Access,
     address: Addr,
     /// The old values; empty for `red`.
     to: Vec<Dst>,
@@ -142,8 +142,7 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
     if access.non_coherent || strange.iter().any(|m| d.has(m)) {
         return Err("a modifier is of loads and stores only".into());
     }
-    let order = access.order;
-    if !returns && matches!(order, Order::Acquire | Order::AcquireRelease) {
+    if !returns && matches!(access.order, Order::Acquire | Order::AcquireRelease) {
         return Err("a reduction reads nothing, so it acquires nothing".into());
     }
     let width = match () {
@@ -217,7 +216,7 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
         kind,
         ty,
         space,
-        order,
+        access,
         address,
         to,
         with,
@@ -288,7 +287,7 @@ impl Op {
             kind,
             ty,
             space,
-            order,
+            access,
             ..
         } = *self;
         let bytes = ty.bits() / 8;
@@ -310,7 +309,7 @@ impl Op {
             for (i, with) in with.iter().enumerate() {
                 let at = address + u64::from(bytes) * i as u64;
                 let (with, swap) = (with[lane] & mask, swap[lane] & mask);
-                old[i][lane] = step.update(space, at, bytes, lane, order, |old| {
+                old[i][lane] = step.update(space, at, bytes, lane, access, |old| {
                     change(kind, ty, old, with, swap, flush)
                 })?;
             }

@@ -47,7 +47,10 @@ pub(crate) enum Op {
     ClusterWait {
         acquire: bool,
     },
-    Fence,
+    /// In the scope of the block, or in a wider one.
+    Fence {
+        near: bool,
+    },
     ProxyFence(Proxy),
 }
 
@@ -174,7 +177,7 @@ fn decode_fence(d: &Decoder<'_>) -> Result<Op, Refused> {
     ];
     d.only(&known)?;
     d.expect_count(0..=0)?;
-    Ok(Op::Fence)
+    Ok(Op::Fence { near: d.has("cta") })
 }
 
 impl Op {
@@ -243,8 +246,8 @@ impl Op {
                 step.cluster_wait(*acquire);
                 Ok(Flow::Next)
             }
-            Op::Fence => {
-                step.fence();
+            Op::Fence { near } => {
+                step.fence(*near);
                 Ok(Flow::Next)
             }
             Op::ProxyFence(proxy) => {

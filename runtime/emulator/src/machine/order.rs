@@ -50,10 +50,14 @@ impl Step<'_> {
         }
     }
 
-    /// `fence`, `membar`.
-    pub(crate) fn fence(&mut self) {
+    /// `fence`, `membar`; `near` in the scope of the block.
+    pub(crate) fn fence(&mut self, near: bool) {
         if self.grid.options.check_races {
-            self.cluster.clocks[self.rank as usize].fence(self.warp, self.lanes);
+            let clocks = &mut self.cluster.clocks[self.rank as usize];
+            match near {
+                true => clocks.fence_near(self.warp, self.lanes),
+                false => clocks.fence(self.warp, self.lanes),
+            }
         }
     }
 

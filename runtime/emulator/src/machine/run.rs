@@ -294,6 +294,7 @@ impl Turn<'_> {
             at,
             resumed: None,
             ticks: self.ran.steps,
+            near: false,
         }
     }
 

@@ -4,7 +4,7 @@
 //! alignment, initialisation and order; a fault names the address, the space and the threads.
 
 use crate::{
-    check::{self, Agent, Conflict, ConflictKind, Epoch},
+    check::{self, Agent, Conflict, ConflictKind, Epoch, Token},
     fault::{Fault, FaultKind, Note, Thread},
     machine::{Grid, LANES, SHARED_BASE, Step},
     ptx::Space,
@@ -54,6 +54,8 @@ pub(crate) struct Access {
     pub order: Order,
     /// Through the non-coherent path (`ld.global.nc`).
     pub non_coherent: bool,
+    /// In the scope of the block (`.cta`), if it is strong.
+    pub near: bool,
 }
 
 /// What an address means.
@@ -343,7 +345,7 @@ impl Step<'_> {
         if access.order == Order::Weak {
             return self.load_region(region, into, lane, kind);
         }
-        self.in_order(region, lane, access.order, Strong::Load, |step| {
+        self.in_order(region, lane, access, Strong::Load, |step| {
             step.load_region(region, into, lane, kind)
         })
     }
@@ -359,7 +361,7 @@ impl Step<'_> {
         if access.order == Order::Weak {
             return self.store_region(region, from, lane, check::Access::Write);
         }
-        self.in_order(region, lane, access.order, Strong::Store, |step| {
+        self.in_order(region, lane, access, Strong::Store, |step| {
             step.store_region(region, from, lane, check::Access::StrongWrite)
         })
     }
@@ -491,7 +493,7 @@ impl Step<'_> {
         address: u64,
         bytes: u32,
         lane: usize,
-        order: Order,
+        scoped: Access,
         mut change: impl FnMut(u64) -> u64,
     ) -> Result<u64, Fault> {
         let region = self.resolve(space, address, u64::from(bytes), u64::from(bytes), lane)?;
@@ -499,13 +501,13 @@ impl Step<'_> {
         match region {
             Region::Global { allocation, offset } => {
                 self.writable(allocation, lane)?;
-                self.in_order(region, lane, order, Strong::Update, |step| {
+                self.in_order(region, lane, scoped, Strong::Update, |step| {
                     step.check_global(allocation, offset, bytes as usize, lane, access, None)?;
                     Ok(step.grid.allocations[allocation].update(offset, bytes, change))
                 })
             }
             Region::Shared { rank, offset } => {
-                self.in_order(region, lane, order, Strong::Update, |step| {
+                self.in_order(region, lane, scoped, Strong::Update, |step| {
                     step.outside_mbarriers(rank, offset, bytes, lane)?;
                     step.check_shared(rank, offset, bytes as usize, lane, access, None)?;
                     let shared = &mut step.cluster.blocks[rank as usize].shared;
@@ -530,7 +532,7 @@ impl Step<'_> {
         &mut self,
         region: Region,
         lane: usize,
-        order: Order,
+        Access { order, near, .. }: Access,
         kind: Strong,
         access: impl FnOnce(&mut Self) -> Result<R, Fault>,
     ) -> Result<R, Fault> {
@@ -540,46 +542,60 @@ impl Step<'_> {
         let grid = self.grid;
         let thread = self.warp * LANES as u32 + lane as u32;
         let rank = self.rank as usize;
+        // What was released to all, of global memory, and what was to threads of the block: of shared memory, all.
         let mut in_global = None;
-        let (held, key) = match region {
+        let key = match region {
             Region::Global { allocation, offset } => {
-                let entry = grid.sync.lock(grid.allocations[allocation].base + offset);
-                let held = entry.token().cloned();
-                in_global = Some(entry);
-                (held, 0)
+                let address = grid.allocations[allocation].base + offset;
+                in_global = Some(grid.sync.lock(address));
+                1 << 63 | (u64::from(self.rank) << 56) ^ address
             }
-            Region::Shared { rank, offset } => {
-                let key = u64::from(rank) << 32 | u64::from(offset);
-                (self.cluster.sync.lock(key).token().cloned(), key)
-            }
+            Region::Shared { rank, offset } => u64::from(rank) << 32 | u64::from(offset),
             Region::Local { .. } | Region::Parameter { .. } => return access(self),
         };
-        let result = access(self)?;
+        let far = in_global.as_ref().and_then(|e| e.token().cloned());
+        let here = self.cluster.sync.lock(key).token().cloned();
+        self.near = near;
+        let result = access(self);
+        self.near = false;
+        let result = result?;
         let clocks = &mut self.cluster.clocks[rank];
         // A store reads nothing; a read-modify-write and a load do.
-        if let (Some(token), Strong::Load | Strong::Update) = (&held, kind) {
-            match order.acquires() {
-                true => clocks.acquire(thread, token),
-                false => clocks.saw(thread, token),
+        if kind != Strong::Store {
+            match (&far, order.acquires()) {
+                (Some(far), true) if !near => clocks.acquire(thread, far),
+                (Some(far), _) => clocks.saw(thread, far),
+                (None, _) => {}
+            }
+            match (&here, order.acquires()) {
+                (Some(here), true) => clocks.acquire(thread, here),
+                (Some(here), false) => clocks.saw_near(thread, here),
+                (None, _) => {}
             }
         }
         if kind == Strong::Load {
             return Ok(result);
         }
-        let token = match order.releases() {
-            true => Some(clocks.release(thread)),
-            false => clocks.fence_token(thread).cloned(),
+        let (to_all, to_block) = match order.releases() {
+            true => {
+                let token = clocks.release(thread);
+                ((!near).then(|| token.clone()), Some(token))
+            }
+            false => {
+                let far = clocks.fence_token(thread).cloned();
+                (far, clocks.fence_token_near(thread).cloned())
+            }
         };
-        let mut entry = match in_global {
-            Some(entry) => entry,
-            None => self.cluster.sync.lock(key),
-        };
-        match (kind, token) {
+        let change = |entry: &mut check::Entry<'_>, token: Option<Token>| match (kind, token) {
             // Whoever reads the new value sees nothing of what was released with the old one.
             (Strong::Store, token) => entry.store(token),
             (_, Some(token)) => entry.update(&token),
             (_, None) => {}
+        };
+        if let Some(mut entry) = in_global {
+            change(&mut entry, to_all);
         }
+        change(&mut self.cluster.sync.lock(key), to_block);
         Ok(result)
     }
 
@@ -600,7 +616,10 @@ impl Step<'_> {
         let clocks = &self.cluster.clocks[self.rank as usize];
         let view = match agent {
             Some(agent) => clocks.agent_view(agent),
-            None => clocks.view(self.warp * LANES as u32 + lane as u32),
+            None => {
+                let thread = self.warp * LANES as u32 + lane as u32;
+                clocks.view(thread).scoped(self.near)
+            }
         };
         let address = self.grid.allocations[allocation].base + offset;
         let done = shadow.access(address, bytes as u64, &view, access, self.at);
@@ -624,7 +643,10 @@ impl Step<'_> {
         let clocks = &self.cluster.clocks[self.rank as usize];
         let view = match agent {
             Some(agent) => clocks.agent_view(agent),
-            None => clocks.view(self.warp * LANES as u32 + lane as u32),
+            None => {
+                let thread = self.warp * LANES as u32 + lane as u32;
+                clocks.view(thread).scoped(self.near)
+            }
         };
         if rank != self.rank {
             let epoch = view.epoch();

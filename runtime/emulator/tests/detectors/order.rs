@@ -559,3 +559,73 @@ fn flags_between_blocks() {
         assert_eq!(fault.threads[0].block, [1, 0, 0], "{fault}");
     }
 }
+
+#[test]
+fn scopes_that_leave_the_other_block_out() {
+    let of = |raise: &str, look: &str| {
+        let body = FLAG.replace("RAISE", raise).replace("LOOK", look);
+        let value = "mov.b32 %r11, 7;\nst.global.b32 [%rd1+64], %r11";
+        Kernel::new(1, body.replace("st.global.b32 [%rd1+64], 7", value)).grid(2)
+    };
+    let wide = "ld.acquire.gpu.global.b32 %r10, [%rd1];";
+    for (raise, look) in [
+        ("st.release.cta.global.b32 [%rd1], 1;", wide),
+        (
+            "st.release.gpu.global.b32 [%rd1], 1;",
+            "ld.acquire.cta.global.b32 %r10, [%rd1];",
+        ),
+        ("red.release.cta.global.add.u32 [%rd1], 1;", wide),
+        // The flags do not race, but what the fence orders is for the block alone.
+        (
+            "fence.acq_rel.cta;\nst.relaxed.gpu.global.b32 [%rd1], 1;",
+            wide,
+        ),
+        (
+            "membar.cta;\nred.relaxed.gpu.global.add.u32 [%rd1], 1;",
+            wide,
+        ),
+        (
+            "st.release.gpu.global.b32 [%rd1], 1;",
+            "ld.relaxed.gpu.global.b32 %r10, [%rd1];\nfence.acq_rel.cta;",
+        ),
+    ] {
+        let fault = of(raise, look).fault();
+        assert_eq!(fault.kind, Race, "{raise} {look}: {fault}");
+        assert_eq!(fault.threads[0].block, [1, 0, 0], "{fault}");
+        assert_eq!(fault.notes[0].threads[0].block, [0, 0, 0], "{fault}");
+    }
+    // Within a block they are enough.
+    let body = "
+        setp.eq.u32 %p1, %r5, 1;
+        mov.b32 %r12, 1;
+        setp.eq.u32 %p3, %r4, 0;
+        @%p1 bra SEE;
+        st.global.b32 [%rd5], %r0;
+        bar.warp.sync 0xffffffff;
+        RAISE
+        bra END;
+        SEE:
+        LOOK
+        setp.ne.u32 %p2, %r10, 0;
+        @!%p2 bra SEE;
+        ld.global.b32 %r11, [%rd5+-128];
+        st.global.b32 [%rd6], %r11;
+        END:";
+    for raise in [
+        "@%p3 st.release.cta.global.b32 [%rd0+2048], %r12;",
+        "fence.acq_rel.cta;\n@%p3 st.relaxed.cta.global.b32 [%rd0+2048], %r12;",
+        "membar.cta;\n@%p3 red.relaxed.gpu.global.add.u32 [%rd0+2048], 1;",
+        "@%p3 st.release.gpu.global.b32 [%rd0+2048], %r12;",
+    ] {
+        for look in [
+            "ld.acquire.cta.global.b32 %r10, [%rd0+2048];",
+            "ld.relaxed.cta.global.b32 %r10, [%rd0+2048];\nfence.acq_rel.cta;",
+            "ld.acquire.gpu.global.b32 %r10, [%rd0+2048];",
+            "ld.relaxed.gpu.global.b32 %r10, [%rd0+2048];\nfence.acq_rel.gpu;",
+        ] {
+            let body = body.replace("RAISE", raise).replace("LOOK", look);
+            let out = Kernel::new(64, body).clean();
+            assert_eq!(out[32..64], (0..32).collect::<Vec<u32>>(), "{raise} {look}");
+        }
+    }
+}
