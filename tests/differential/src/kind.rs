@@ -378,6 +378,8 @@ impl Bound {
                 Bound::Bits => false,
                 _ if x.is_nan() && y.is_nan() => true,
                 Bound::Numbers => false,
+                // Open: an intermediate overflow, say.
+                Bound::Within { abs, .. } if abs == f64::INFINITY => true,
                 Bound::Within { abs, rel } => {
                     let largest = x.abs().max(y.abs());
                     largest.is_finite() && (x - y).abs() <= abs.max(rel * largest)
@@ -387,6 +389,17 @@ impl Bound {
         match near {
             true => Outcome::Within,
             false => Outcome::Different,
+        }
+    }
+
+    /// The bound with more room for a case: `slack` on either side.
+    pub fn with_slack(self, slack: f64) -> Bound {
+        match self {
+            Bound::Within { abs, rel } => Bound::Within {
+                abs: abs.max(slack),
+                rel,
+            },
+            other => other,
         }
     }
 

@@ -76,6 +76,7 @@ impl Comparison {
         right: &[Vec<u64>],
     ) -> Comparison {
         let mut all = Comparison::new(snippet, target);
+        let slack = snippet.slack.as_ref().map(|of| of(&cases.inputs));
         for (output, how) in snippet.compared().into_iter().enumerate() {
             let (Some(left), Some(right)) = (left.get(output), right.get(output)) else {
                 continue;
@@ -89,7 +90,10 @@ impl Comparison {
             }
             for (thread, (&a, &b)) in left.iter().zip(right).enumerate() {
                 all.cases += 1;
-                match how.bound.compare(how.of, a, b) {
+                match snippet
+                    .bound(output, thread, how, slack.as_ref())
+                    .compare(how.of, a, b)
+                {
                     Outcome::Equal => all.equal_bits += 1,
                     Outcome::Within => all.within_bound += 1,
                     Outcome::Different => {
@@ -125,7 +129,7 @@ impl Comparison {
             return all;
         }
         all.cases = record.outputs.len();
-        match record.check(snippet, results) {
+        match record.check(snippet, cases, results) {
             Ok(()) => all.equal_bits = all.cases,
             Err(difference) => {
                 all.mismatches = all.cases;

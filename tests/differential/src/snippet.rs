@@ -120,6 +120,9 @@ pub struct Output {
 /// meaning of the instruction.
 type Reference = Arc<dyn Fn(&[Vec<u64>]) -> Vec<Vec<u64>> + Send + Sync>;
 
+/// From the operands, how far the results may be off beside what their bounds say, `slack[output][thread]`.
+type Slack = Arc<dyn Fn(&[Vec<u64>]) -> Vec<Vec<f64>> + Send + Sync>;
+
 /// An instruction or a few, with operands and results.
 #[derive(Clone)]
 pub struct Snippet {
@@ -145,6 +148,8 @@ pub struct Snippet {
     /// A tensor in global memory, of which `%raw` is the address of a tensor map; compared afterwards.
     pub tensor: Option<Tensor>,
     pub reference: Option<Reference>,
+    /// What is added to the bounds of single cases.
+    pub slack: Option<Slack>,
 }
 
 /// A tensor that bulk copies reach by a map: the parameters of `cuTensorMapEncodeTiled`, but for the address.
@@ -197,6 +202,7 @@ impl Snippet {
             extra: None,
             tensor: None,
             reference: None,
+            slack: None,
         }
     }
 
@@ -287,6 +293,29 @@ impl Snippet {
             raw: Some((map, MAP_BYTES / 8)),
             ..self
         }
+    }
+
+    /// Room that hangs on the operands: sums, whose terms' magnitudes bound their errors.
+    pub fn slack(
+        self,
+        of: impl Fn(&[Vec<u64>]) -> Vec<Vec<f64>> + Send + Sync + 'static,
+    ) -> Snippet {
+        Snippet {
+            slack: Some(Arc::new(of)),
+            ..self
+        }
+    }
+
+    /// The bound of a result.
+    pub fn bound(
+        &self,
+        output: usize,
+        thread: usize,
+        how: Output,
+        slack: Option<&Vec<Vec<f64>>>,
+    ) -> Bound {
+        let more = slack.and_then(|s| s.get(output)?.get(thread));
+        more.map_or(how.bound, |more| how.bound.with_slack(*more))
     }
 
     /// A reference for threads that do not see each other.

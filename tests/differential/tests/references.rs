@@ -121,10 +121,14 @@ fn records_survive_their_file() {
         let record = Record::new(snippet, "sm_80", &cases, &results);
         let read = Record::read(&format!("# head\n{}\n", record.line())).expect("a record");
         assert_eq!(read, std::slice::from_ref(&record));
-        assert_eq!(record.check(snippet, &results), Ok(()));
+        assert_eq!(record.check(snippet, &cases, &results), Ok(()));
         let mut other = results.clone();
         other[0][0] ^= 0x4000_0000;
-        assert!(record.check(snippet, &other).is_err(), "{}", snippet.name);
+        assert!(
+            record.check(snippet, &cases, &other).is_err(),
+            "{}",
+            snippet.name
+        );
         assert_eq!(
             matches!(record.outputs[0], Kept::Hash(_)),
             snippet.name == "add.s32"

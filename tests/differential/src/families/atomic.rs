@@ -140,28 +140,6 @@ fn compared(all: &mut Vec<Snippet>) {
             );
         }
     }
-    let since = Since {
-        ptx: (8, 6),
-        ..SM_90
-    };
-    for (op, operands) in [("exch.b128", "v"), ("cas.b128", "w, v")] {
-        all.push(
-            Snippet::new(FAMILY, format!("atom.global.{op}"))
-                .since(since)
-                .takes(&[B64; 4])
-                .gives(B64, Bound::Bits)
-                .gives(B64, Bound::Bits)
-                .gives(B64, Bound::Bits)
-                .gives(B64, Bound::Bits)
-                .extra(B64, Bound::Bits, 2 * 4096, false)
-                .body(format!(
-                    "{{\n.reg .b128 w, v, old;\nmad.wide.u32 %q10, %gid, 16, %extra;\nst.global.v2.b64 [%q10], {{%i0, %i1}};\n\
-                     mov.b128 w, {{%i0, %i1}};\nmov.b128 v, {{%i2, %i3}};\natom.global.{op} old, [%q10], {operands};\n\
-                     mov.b128 {{%o0, %o1}}, old;\nld.global.v2.b64 {{%o2, %o3}}, [%q10];\n}}"
-                ))
-                .refer_all(|x| x.to_vec()),
-        );
-    }
 }
 
 /// How many places all threads share.

@@ -197,12 +197,72 @@ impl Product {
     }
 }
 
-/// D = A B + C of a warp, element by element, with the layouts of fragments as the ISA's formulas give them.
+/// An element of D: its register, thread and place in the register, C's bits of it, and the products.
+struct Cell<'a> {
+    register: usize,
+    thread: usize,
+    place: usize,
+    c: u64,
+    products: &'a [f64],
+}
+
+/// D = A B + C of a warp.
 fn multiply(p: &Product, x: &[Vec<u64>], combine: fn(f64, f64) -> f64) -> Vec<Vec<u64>> {
+    let (.., c_count) = p.registers();
+    let mut result = vec![vec![0u64; x[0].len()]; c_count];
+    let size = p.sum.element.bits(p.sum.width) as usize;
+    cells(p, x, combine, |cell| {
+        let sum: f64 = cell.products.iter().sum();
+        let bits = match p.sum.element {
+            Element::Bits => (cell.c as i32).wrapping_add(sum as i64 as i32) as u32 as u64,
+            element => element.bits_of(element.value(cell.c) + sum),
+        };
+        result[cell.register][cell.thread] |= bits << (size * cell.place);
+    });
+    result
+}
+
+/// How far sums of floats may be off, as the ISA leaves open how a product's terms are added: some units of the last place of the sum of the
+/// magnitudes; and anything where terms of that sum may overflow on the way.
+fn slack(p: &Product, x: &[Vec<u64>]) -> Vec<Vec<f64>> {
+    let (.., c_count) = p.registers();
+    let mut result = vec![vec![0f64; x[0].len()]; c_count];
+    let (limit, unit) = match p.sum.element {
+        Element::F16 => (65504.0, 2f64.powi(-10)),
+        _ => (f64::from(f32::MAX), 2f64.powi(-21)),
+    };
+    cells(
+        p,
+        x,
+        |a, b| a * b,
+        |cell| {
+            let c = p.sum.element.value(cell.c);
+            let terms = cell.products.iter().copied().chain([c]);
+            let sum: f64 = terms.filter(|t| t.is_finite()).map(f64::abs).sum();
+            let slack = if sum >= limit {
+                f64::INFINITY
+            } else {
+                sum * unit
+            };
+            // Of the elements of a register the largest.
+            let of = &mut result[cell.register][cell.thread];
+            *of = of.max(slack);
+        },
+    );
+    result
+}
+
+/// Visits the elements of D, with the layouts of fragments as the ISA's formulas give them.
+fn cells(
+    p: &Product,
+    x: &[Vec<u64>],
+    combine: fn(f64, f64) -> f64,
+    mut visit: impl FnMut(Cell<'_>),
+) {
     let (m, n, k) = p.shape;
     let (a_count, b_count, c_count) = p.registers();
     let threads = x[0].len();
-    let mut result = vec![vec![0u64; threads]; c_count];
+    let mut products = Vec::new();
     for warp in (0..threads).step_by(LANES) {
         let mut a = vec![0f64; m * k];
         let mut b = vec![0f64; k * n];
@@ -231,25 +291,24 @@ fn multiply(p: &Product, x: &[Vec<u64>], combine: fn(f64, f64) -> f64) -> Vec<Ve
         for lane in 0..LANES {
             let (group, member) = (lane / 4, lane % 4);
             for r in 0..c_count {
-                let mut register = 0u64;
                 for j in 0..pack {
                     let index = r * pack + j;
                     let (row, column) = (group + 8 * (index / 2), 2 * member + index % 2);
                     let c = x[a_count + b_count + r][warp + lane] >> (size as usize * j)
                         & (u64::MAX >> (64 - size));
-                    let products = (0..k).map(|i| combine(a[row * k + i], b[i * n + column]));
-                    let sum: f64 = products.sum();
-                    let bits = match p.sum.element {
-                        Element::Bits => (c as i32).wrapping_add(sum as i64 as i32) as u32 as u64,
-                        element => element.bits_of(element.value(c) + sum),
-                    };
-                    register |= bits << (size as usize * j);
+                    products.clear();
+                    products.extend((0..k).map(|i| combine(a[row * k + i], b[i * n + column])));
+                    visit(Cell {
+                        register: r,
+                        thread: warp + lane,
+                        place: j,
+                        c,
+                        products: &products,
+                    });
                 }
-                result[r][warp + lane] = register;
             }
         }
     }
-    result
 }
 
 fn add(
@@ -393,7 +452,12 @@ fn products(all: &mut Vec<Snippet>) {
             rel,
         };
         add(all, p, bound, Operand::near, ", near", None);
+        let before = all.len();
         add(all, p, bound, |o| o, ", any", None);
+        for snippet in all.drain(before..).collect::<Vec<_>>() {
+            let p = p.clone();
+            all.push(snippet.slack(move |x| slack(&p, x)));
+        }
     }
     for (m, n, k, since) in [
         (8, 8, 4, SM_80),

@@ -325,6 +325,9 @@ fn to_shared(
                 let bytes = u64::from(piece.bytes);
                 let region = step.resolve(Space::Global, address, bytes, 1, lane)?;
                 step.agent_load(agent, region, &mut buffer, lane)?;
+                if let Side::Tensor { map, .. } = from {
+                    map.convert(&mut buffer);
+                }
             }
             None => {
                 if let Side::Tensor { map, .. } = from {
