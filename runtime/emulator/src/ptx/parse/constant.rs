@@ -59,6 +59,8 @@ impl Parser<'_> {
     pub(super) fn constant_begins(&self) -> bool {
         match self.peek() {
             Token::Integer(..) | Token::Float(_) | Token::Double(_) | Token::Decimal(_) => true,
+            // Before a name it negates a predicate.
+            Token::Mark(b'!') => matches!(self.ahead(1), Token::Integer(..) | Token::Mark(_)),
             Token::Mark(mark) => matches!(mark, b'-' | b'+' | b'~' | b'('),
             Token::Name(name) => name == "WARP_SZ",
             _ => false,
