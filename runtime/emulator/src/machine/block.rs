@@ -87,8 +87,10 @@ pub(crate) struct Block {
     /// What the warps of each warp group issued.
     pub products: Vec<Issues>,
     pub mbarriers: mbarrier::Table,
-    /// Of each thread and operation of other blocks, the last access of this one's shared memory, and its instruction.
-    pub visitors: BTreeMap<u64, (Epoch, u32)>,
+    /// Of each thread of the cluster, the last access of this block's shared memory from another one, and its instruction; made when used.
+    pub visitors: Vec<(Epoch, u32)>,
+    /// The same of asynchronous operations of other blocks.
+    pub operations: BTreeMap<u64, (Epoch, u32)>,
     /// What its threads knew when they exited.
     pub exits: Token,
 }
@@ -170,7 +172,8 @@ impl Cluster {
                 barriers: vec![NamedBarrier::default(); 16],
                 products: Vec::new(),
                 mbarriers: mbarrier::Table::default(),
-                visitors: BTreeMap::new(),
+                visitors: Vec::new(),
+                operations: BTreeMap::new(),
                 exits: Token::default(),
             }
         };

@@ -650,6 +650,7 @@ impl Step<'_> {
         };
         if rank != self.rank {
             let epoch = view.epoch();
+            let cluster = self.cluster.blocks.len() as u32;
             let there = &mut self.cluster.blocks[rank as usize];
             if self.cluster.phase == 0 && !view.knows_block(there.linear) {
                 let index = there.index;
@@ -658,8 +659,18 @@ impl Step<'_> {
                 );
                 return Err(self.fault(FaultKind::Race, message, 1 << lane));
             }
-            let thread = u64::from(epoch.block()) << 32 | u64::from(epoch.thread());
-            there.visitors.insert(thread, (epoch, self.at));
+            let threads = self.grid.threads();
+            if epoch.thread() < threads {
+                let all = (cluster * threads) as usize;
+                if there.visitors.is_empty() {
+                    there.visitors = vec![(Epoch::NEVER, 0); all];
+                }
+                let thread = self.rank * threads + epoch.thread();
+                there.visitors[thread as usize] = (epoch, self.at);
+            } else {
+                let operation = u64::from(epoch.block()) << 32 | u64::from(epoch.thread());
+                there.operations.insert(operation, (epoch, self.at));
+            }
         }
         let shadow = &mut self.cluster.shadows[rank as usize];
         let done = shadow.access(offset, bytes as u32, &view, access, self.at);
@@ -756,8 +767,10 @@ impl Step<'_> {
     /// A block's threads have exited: others must have done with its shared memory.
     pub(crate) fn check_visitors(&self, lanes: u32) -> Result<(), Fault> {
         let block = &self.cluster.blocks[self.rank as usize];
-        let mut visitors = block.visitors.values();
-        let Some((epoch, at)) = visitors.find(|(epoch, _)| !block.exits.covers(*epoch)) else {
+        let mut visitors = block.visitors.iter().chain(block.operations.values());
+        let late =
+            |(epoch, _): &&(Epoch, u32)| *epoch != Epoch::NEVER && !block.exits.covers(*epoch);
+        let Some((epoch, at)) = visitors.find(late) else {
             return Ok(());
         };
         let message = format!(
