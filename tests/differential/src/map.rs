@@ -92,6 +92,22 @@ fn by_driver(tensor: &Tensor, address: u64) -> Result<Vec<u64>, MapError> {
     let mut steps = tensor.element_strides.clone();
     steps.resize(rank, 1);
     let mut map = CUtensorMap { opaque: [0; 16] };
+    let mut context = std::ptr::null_mut();
+    // SAFETY: the driver is loaded, as below. The call wants a context, whichever; that of the first device is retained and stays current.
+    let entered = unsafe {
+        let _ = sys::cuCtxGetCurrent(&mut context);
+        let mut device = 0;
+        match context.is_null() && sys::cuDeviceGet(&mut device, 0) == CUresult::CUDA_SUCCESS {
+            true => match sys::cuDevicePrimaryCtxRetain(&mut context, device) {
+                CUresult::CUDA_SUCCESS => sys::cuCtxSetCurrent(context),
+                error => error,
+            },
+            false => CUresult::CUDA_SUCCESS,
+        }
+    };
+    if entered != CUresult::CUDA_SUCCESS {
+        return Err(MapError::Driver(entered));
+    }
     // SAFETY: the device that the address belongs to was opened, so the driver is loaded; all arrays have `rank` values.
     let result = unsafe {
         sys::cuTensorMapEncodeTiled(

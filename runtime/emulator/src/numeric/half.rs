@@ -4,7 +4,7 @@
 
 use super::{
     Modifiers, Rounding, Selection, arithmetic, convert,
-    format::{BF16, F16, Format},
+    format::{BF16, F16, Format, TF32},
 };
 
 /// Both formats' canonical NaN.
@@ -70,13 +70,20 @@ impl Half {
         }
     }
 
-    /// A result of `.ftz`: tiny before it is rounded is zero, as for `.f32` ones.
-    fn tiny(self, bits: u16, modifiers: Modifiers, toward_zero: impl FnOnce() -> u64) -> u16 {
-        let exact = |bits: u64| self.flush(bits as u16) & 0x7fff == 0;
-        if modifiers.ftz && bits & 0x7fff != 0 && self.smallest(bits) && exact(toward_zero()) {
-            return bits & 0x8000;
+    /// A result of `.ftz`: what is tiny once it is rounded as if the exponent had no bound is zero, as for `.f32` ones. `unbounded` computes
+    /// in the format of tf32, which has the digits of an f16 and the exponents of an f32.
+    fn tiny(self, bits: u16, modifiers: Modifiers, unbounded: impl FnOnce() -> u64) -> u16 {
+        if modifiers.ftz && self.smallest(bits) {
+            let value = f32::from_bits((unbounded() << 13) as u32);
+            if value.abs() < self.widen(bits & 0x7fff) {
+                return bits & 0x8000;
+            }
         }
         bits
+    }
+
+    fn wide(self, bits: u64) -> u64 {
+        u64::from(self.widen(bits as u16).to_bits() >> 13)
     }
 
     /// Whether it is the smallest normal number, of either sign.
@@ -115,7 +122,7 @@ impl Half {
         let [x, y] = [a, b].map(|v| self.widen(self.prepare(v, modifiers)));
         let [a, b] = [a, b].map(|v| u64::from(self.prepare(v, modifiers)));
         let bits = self.tiny(self.narrow(x * y), modifiers, || {
-            arithmetic::mul(self.format(), a, b, Rounding::Zero)
+            arithmetic::mul(&TF32, self.wide(a), self.wide(b), modifiers.rounding)
         });
         self.finish(bits, modifiers)
     }
@@ -125,7 +132,8 @@ impl Half {
         let [a, b, c] = [a, b, c].map(|v| u64::from(self.prepare(v, modifiers)));
         let bits = arithmetic::fma(self.format(), a, b, c, Rounding::NearestEven);
         let bits = self.tiny(bits as u16, modifiers, || {
-            arithmetic::fma(self.format(), a, b, c, Rounding::Zero)
+            let [a, b, c] = [a, b, c].map(|v| self.wide(v));
+            arithmetic::fma(&TF32, a, b, c, modifiers.rounding)
         });
         self.finish(bits, modifiers)
     }

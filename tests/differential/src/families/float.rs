@@ -22,9 +22,13 @@ fn finish(bits: u64, ftz: bool, sat: bool) -> u64 {
     }
 }
 
-/// An exact result, rounded. What is tiny before it is rounded is flushed, as an H200 does; the ISA does not say.
+/// An exact result, rounded. What is tiny when it is rounded as if the exponent had no bound is flushed, as an H200 does; the ISA does not say.
 fn rounded(exact: f64, rounding: Rounding, ftz: bool) -> u64 {
-    match ftz && exact.abs() < f64::from(f32::MIN_POSITIVE) {
+    const FAR: f64 = 18446744073709551616.0;
+    // Far from the subnormal numbers its digits are all there.
+    let near = exact.abs() < 2.0 * f64::from(f32::MIN_POSITIVE);
+    let unbounded = f32_of(to_f32(exact * FAR, rounding)).abs() / FAR;
+    match ftz && near && unbounded < f64::from(f32::MIN_POSITIVE) {
         true => to_f32(0f64.copysign(exact), rounding),
         false => to_f32(exact, rounding),
     }
