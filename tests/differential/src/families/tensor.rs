@@ -68,12 +68,24 @@ impl Tensor {
     }
 }
 
+/// Elements of 16 bytes: the innermost coordinate is a multiple of them.
+fn grain(t: &Tensor) -> u32 {
+    128 / t.data_type.bits()
+}
+
 /// The coordinates of a block's box: its thread 0's operands, from a few elements before the start on.
-fn coordinates(rank: usize) -> (String, String) {
+fn coordinates(t: &Tensor) -> (String, String) {
     let mut text = String::new();
     let mut names = Vec::new();
-    for d in 0..rank {
-        text += &format!("sub.s32 %r{}, %i{d}, 6;\n", 20 + d);
+    let grain = grain(t);
+    for d in 0..t.dims.len() {
+        text += &match d {
+            0 => format!(
+                "and.b32 %r20, %i0, {};\nsub.s32 %r20, %r20, {grain};\n",
+                !(grain - 1) as i32
+            ),
+            _ => format!("sub.s32 %r{}, %i{d}, 6;\n", 20 + d),
+        };
         names.push(format!("%r{}", 20 + d));
     }
     (text, format!("{{{}}}", names.join(", ")))
@@ -82,7 +94,7 @@ fn coordinates(rank: usize) -> (String, String) {
 /// A load of one box a block, at random coordinates; a copy that never ends is given up, and shows in the last output.
 fn load(t: Tensor) -> Snippet {
     let rank = t.dims.len();
-    let (setup, names) = coordinates(rank);
+    let (setup, names) = coordinates(&t);
     let inputs: Vec<Operand> = t.dims.iter().map(|d| B32.below(d + 9)).collect();
     Snippet::new(FAMILY, format!("load {rank}d, {}", t.remark()))
         .since(SM_90A)
@@ -96,7 +108,7 @@ fn load(t: Tensor) -> Snippet {
         .shared(BOX + 64)
         .body(format!(
             "{setup}mov.u32 %r9, shared;\nadd.u32 %r10, %r9, {BOX};\nmad.lo.u32 %r0, %tid_, 32, %r9;\nst.shared.v4.b32 [%r0], {{-1, -1, -1, -1}};\nst.shared.v4.b32 [%r0+16], {{-1, -1, -1, -1}};\n\
-             setp.eq.u32 %p9, %tid_, 0;\n@%p9 mbarrier.init.shared.b64 [%r10], 1;\nfence.proxy.async;\nbar.sync 0;\n@!%p9 bra wait_t;\n\
+             setp.eq.u32 %p9, %tid_, 0;\n@%p9 mbarrier.init.shared.b64 [%r10], 1;\nfence.proxy.async;\nbar.sync 0;\n@!%p9 bra wait_t;\n{FETCH}\
              mbarrier.arrive.expect_tx.shared.b64 _, [%r10], {};\ncp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes [%r9], [%raw, {names}], [%r10];\n\
              wait_t:\nmov.b32 %o4, 0;\nmov.u32 %r11, 0;\nspin_t:\nadd.u32 %r11, %r11, 1;\nsetp.gt.u32 %p1, %r11, 100000;\n@%p1 bra late_t;\nmbarrier.try_wait.parity.shared.b64 %p0, [%r10], 0;\n@%p0 bra read_t;\nbra spin_t;\n\
              late_t:\nmov.b32 %o4, 1;\nread_t:\nld.shared.v2.b64 {{%o0, %o1}}, [%r0];\nld.shared.v2.b64 {{%o2, %o3}}, [%r0+16];\nbar.sync 0;\n@%p9 mbarrier.inval.shared.b64 [%r10];",
@@ -105,12 +117,17 @@ fn load(t: Tensor) -> Snippet {
         .tensor(t)
 }
 
+/// Makes the map visible to the copies' proxy: the host wrote it to global memory, not to a parameter (PTX ISA §9.7.13.4).
+const FETCH: &str = "fence.proxy.tensormap::generic.acquire.sys [%raw], 128;\n";
+
 /// Boxes of the threads' operands, side by side along the innermost dimension, stored or combined with what is there.
 fn store(t: Tensor, op: Option<&str>) -> Snippet {
     let rank = t.dims.len();
     let size = t.box_dim[0];
-    let mut setup =
-        format!("mov.u32 %r1, %ctaid.x;\nmul.lo.u32 %r20, %r1, {size};\nsub.s32 %r20, %r20, 6;\n");
+    let mut setup = format!(
+        "mov.u32 %r1, %ctaid.x;\nmul.lo.u32 %r20, %r1, {size};\nsub.s32 %r20, %r20, {};\n",
+        grain(&t)
+    );
     let mut names = vec!["%r20".to_string()];
     for d in 1..rank {
         // The box hangs over the start of one dimension and the end of others.
@@ -128,7 +145,7 @@ fn store(t: Tensor, op: Option<&str>) -> Snippet {
         None => format!("store {rank}d, {}", t.remark()),
         Some(op) => format!("reduce {op} {rank}d, {}", t.remark()),
     };
-    let blocks = (t.dims[0] as u32 + 6).div_ceil(size) + 1;
+    let blocks = (t.dims[0] as u32 + grain(&t)).div_ceil(size) + 1;
     Snippet::new(FAMILY, name)
         .since(SM_90A)
         .launch(blocks, 128)
@@ -136,7 +153,7 @@ fn store(t: Tensor, op: Option<&str>) -> Snippet {
         .shared(BOX)
         .body(format!(
             "{setup}mov.u32 %r9, shared;\nmad.lo.u32 %r0, %tid_, 32, %r9;\nst.shared.v2.b64 [%r0], {{%i0, %i1}};\nst.shared.v2.b64 [%r0+16], {{%i2, %i3}};\nfence.proxy.async.shared::cta;\nbar.sync 0;\n\
-             setp.ne.u32 %p9, %tid_, 0;\n@%p9 bra end_t;\n{instruction} [%raw, {{{}}}], [%r9];\ncp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\nend_t:",
+             setp.ne.u32 %p9, %tid_, 0;\n@%p9 bra end_t;\n{FETCH}{instruction} [%raw, {{{}}}], [%r9];\ncp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\nend_t:",
             names.join(", ")
         ))
         .tensor(t)
@@ -276,7 +293,7 @@ fn prefetch() -> Snippet {
         .takes(&[B32])
         .gives(B32, Bound::Bits)
         .body(
-            "mov.b32 %o0, %i0;\nsetp.ne.u32 %p9, %tid_, 0;\n@%p9 bra end_t;\nprefetch.tensormap [%raw];\nmov.b32 %r20, 3;\ncp.async.bulk.prefetch.tensor.2d.L2.global [%raw, {%r20, %r20}];\nend_t:",
+            "mov.b32 %o0, %i0;\nsetp.ne.u32 %p9, %tid_, 0;\n@%p9 bra end_t;\nprefetch.tensormap [%raw];\nmov.b32 %r20, 16;\ncp.async.bulk.prefetch.tensor.2d.L2.global [%raw, {%r20, %r20}];\nend_t:",
         )
         .refer_all(|x| vec![x[0].clone()])
         .tensor(tensor(DataType::Uint32, &[64, 8], &[16, 4], Swizzle::None))

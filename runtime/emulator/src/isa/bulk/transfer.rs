@@ -127,10 +127,18 @@ impl Global {
                 let address = step.addresses(*map)[lane];
                 let map = Box::new(tensor_map(step, address, lane)?);
                 let coordinates = coordinates.iter().map(|c| step.word(*c)[lane] as i32);
-                Ok(Side::Tensor {
-                    map,
-                    coordinates: coordinates.collect(),
-                })
+                let coordinates: Vec<i32> = coordinates.collect();
+                // An H200 calls anything else an illegal instruction; the document does not say so.
+                let innermost = coordinates.first().copied().unwrap_or(0);
+                let bits = i64::from(innermost) * i64::from(map.data_type().bits());
+                if bits % 128 != 0 {
+                    let message = format!(
+                        "the innermost coordinate of a bulk tensor copy is {innermost}: it must be a multiple of 16 bytes, {} elements",
+                        128 / map.data_type().bits()
+                    );
+                    return Err(step.fault(FaultKind::Misaligned, message, 1 << lane));
+                }
+                Ok(Side::Tensor { map, coordinates })
             }
         }
     }
