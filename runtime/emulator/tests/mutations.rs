@@ -173,7 +173,7 @@ DONE:
   mbarrier.init.shared::cta.b64 [%r1+4096], 1;
   fence.proxy.async.shared::cta;
   mbarrier.arrive.expect_tx.shared::cta.b64 %rd7, [%r1+4096], 1024;
-  mov.u32 %r6, 3;
+  mov.u32 %r6, 8;
   mov.u32 %r7, 0;
   cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd3, {%r6, %r7}], [%r1+4096];
 MADE:
