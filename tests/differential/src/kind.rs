@@ -229,7 +229,10 @@ impl Operand {
                 value & (u64::MAX >> (64 - size))
             }
             Draw::Near => {
-                let size = 2f64.powf((random.bits() >> 11) as f64 / 2f64.powi(53) * 8.0 - 6.0);
+                // From bits: functions of the host's library differ between builds.
+                let bits = random.bits();
+                let exponent = 1023 - 6 + (bits >> 52) % 8;
+                let size = f64::from_bits(exponent << 52 | bits & ((1 << 52) - 1));
                 let sign = if random.bits() & 1 == 0 { 1.0 } else { -1.0 };
                 self.element.bits_of(sign * size)
             }

@@ -96,6 +96,15 @@ impl TensorMap {
         Ok(())
     }
 
+    /// The map as copies to global memory see it: an H200 drops what lies outside the innermost dimension in pieces of 16 bytes, so that up to 15
+    /// bytes behind a row are written. No document says so; who stores a part of a wider row needs extents that are multiples of 16 bytes.
+    pub fn as_stored(&self) -> TensorMap {
+        let elements = u64::from(128 / self.data_type.bits());
+        let mut map = *self;
+        map.global_dim[0] = map.global_dim[0].next_multiple_of(elements);
+        map
+    }
+
     /// Bytes of shared memory from the first of a box to behind its last.
     pub fn shared_bytes(&self) -> u32 {
         let pitch = self.swizzle.span().unwrap_or(self.row_bytes());

@@ -33,7 +33,8 @@ fn tensor(data_type: DataType, dims: &[u64], box_dim: &[u32], swizzle: Swizzle) 
         promotion: L2Promotion::None,
         fill: OobFill::Zero,
         of: B64,
-        words: (stride as usize).div_ceil(8),
+        // Stores reach the end of the last 16 bytes.
+        words: 2 * (stride as usize).div_ceil(16),
         bound: Bound::Bits,
     }
 }
@@ -125,13 +126,13 @@ fn store(t: Tensor, op: Option<&str>) -> Snippet {
     let rank = t.dims.len();
     let size = t.box_dim[0];
     let mut setup = format!(
-        "mov.u32 %r1, %ctaid.x;\nmul.lo.u32 %r20, %r1, {size};\nsub.s32 %r20, %r20, {};\n",
+        "mov.u32 %r1, %ctaid.x;\nmul.lo.u32 %r20, %r1, {size};\nadd.s32 %r20, %r20, {};\n",
         grain(&t)
     );
     let mut names = vec!["%r20".to_string()];
     for d in 1..rank {
-        // The box hangs over the start of one dimension and the end of others.
-        let at = if d % 2 == 1 { -2 } else { t.dims[d] as i64 - 2 };
+        // The box hangs over the end of some dimensions; stores begin inside.
+        let at = if d % 2 == 1 { 1 } else { t.dims[d] as i64 - 2 };
         setup += &format!("mov.b32 %r{}, {at};\n", 20 + d);
         names.push(format!("%r{}", 20 + d));
     }

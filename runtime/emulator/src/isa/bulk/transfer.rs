@@ -240,7 +240,22 @@ impl Op {
                     from,
                     reduction,
                 } => {
-                    let to = to.side(step, lane)?;
+                    let to = match to.side(step, lane)? {
+                        Side::Tensor { map, coordinates } => Side::Tensor {
+                            map: Box::new(map.as_stored()),
+                            coordinates,
+                        },
+                        linear => linear,
+                    };
+                    // Loads take them; of a store an H200 says that it is an illegal instruction. The document does not.
+                    if let Side::Tensor { coordinates, .. } = &to
+                        && let Some(negative) = coordinates.iter().find(|c| **c < 0)
+                    {
+                        let message = format!(
+                            "a bulk tensor copy to global memory begins at coordinate {negative}: none may be negative"
+                        );
+                        return Err(step.fault(FaultKind::Operand, message, 1 << lane));
+                    }
                     to_global(step, lane, &to, *from, *reduction)?;
                 }
                 Op::ToCluster {
