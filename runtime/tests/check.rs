@@ -194,7 +194,18 @@ fn a_set_with_a_broken_op_does_not_open() {
 
 #[test]
 fn devices_have_names() {
-    for name in ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:+1", "CUDA"] {
+    for name in [
+        "",
+        "gpu",
+        "cuda:",
+        "cuda:x",
+        "cuda:-1",
+        "cuda:+1",
+        "CUDA",
+        "emulator:",
+        "emulator:sm_90",
+        "Emulator",
+    ] {
         match Device::named(name) {
             Err(Error::UnknownDevice(named)) => assert_eq!(named, name),
             other => panic!("{name}: {other:?}"),

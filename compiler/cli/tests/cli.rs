@@ -107,6 +107,24 @@ fn wrong_command_lines_exit_with_2() {
         &["explain", "E9999"],
         &["run", RMSNORM, "rmsnorm<bf16>", "--tol", "1,1"],
         &["run", RMSNORM, "rmsnorm<bf16>", "--device", "tpu"],
+        &["run", RMSNORM, "rmsnorm<bf16>", "--device", "all"],
+        &[
+            "run",
+            RMSNORM,
+            "rmsnorm<bf16>",
+            "--device",
+            "emulator:sm_10",
+        ],
+        &["test", RMSNORM, "--device", "emulator:"],
+        &["test", RMSNORM, "--against", "emulator"],
+        &[
+            "test",
+            RMSNORM,
+            "--device",
+            "emulator",
+            "--against",
+            "interp",
+        ],
         &["run", RMSNORM, "rmsnorm<bf16>", "--arg", "x"],
         &["run", RMSNORM, "rmsnorm<bf16>", "--arg", "y=1"],
         &["run", RMSNORM, "rmsnorm<bf16>", "--out", "out=bf99[3]"],
@@ -387,6 +405,7 @@ fn without_llvm_code_generation_says_so() {
         &["emit", RMSNORM, "rmsnorm<bf16>", "--stage", "ptx"][..],
         &["build"],
         &["run", RMSNORM, "rmsnorm<bf16>", "--device", "cuda"],
+        &["test", RMSNORM, "--device", "emulator"],
     ] {
         let ran = run(args);
         assert_eq!(ran.code, Some(1), "{args:?}: {}", ran.err);
@@ -529,6 +548,92 @@ instances = [\"axpy<f16>\"]
                 ran.out
             );
         }
+    }
+
+    #[test]
+    fn kernels_run_on_the_emulator() {
+        let ran = super::run_rmsnorm(&[
+            "--out",
+            "out=bf16[3,70]",
+            "--device",
+            "emulator:sm_80",
+            "--check",
+            "--json",
+        ]);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        let value = documented("run", &ran.out);
+        assert_eq!(value["device"], "emulator:sm_80");
+        assert_eq!(value["target"], "sm_80");
+        assert_eq!(value["check"]["passed"], true);
+    }
+
+    #[test]
+    fn tests_run_on_every_emulator() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.tess"), TESTED).unwrap();
+        let at = |args: &[&str]| {
+            let output = tess()
+                .current_dir(folder.path())
+                .arg("test")
+                .args(args)
+                .output();
+            super::ran(output.unwrap())
+        };
+        let all = at(&["--device", "all"]);
+        assert_eq!(all.code, Some(0), "{}{}", all.out, all.err);
+        for target in ["sm_75", "sm_89", "sm_90a", "sm_121a"] {
+            for text in [
+                format!("running 2 tests on emulator:{target}\n"),
+                format!("test result on emulator:{target}: ok. 2 passed; 0 failed;"),
+            ] {
+                assert!(all.out.contains(&text), "`{text}` in {}", all.out);
+            }
+        }
+        assert_eq!(all.out.matches("test result").count(), 10);
+        let two = at(&["--device", "emulator:sm_80", "--against", "emulator:sm_90a"]);
+        assert_eq!(two.code, Some(0), "{}{}", two.out, two.err);
+        let text = "emulator:sm_80 against emulator:sm_90a: 1 launches equal to the bit, 0 within";
+        assert!(two.out.contains(text), "{}", two.out);
+    }
+
+    #[test]
+    fn promises_are_checked_on_the_emulator() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = file(
+            folder.path(),
+            "promises.tess",
+            "kernel place(slot: view<i32>[n], x: view<f32>[n], y: mut view<f32>[m]) grid (i in ceil_div(n, 64)) {
+    scatter y[load(slot[i*64 +: 64], pad = -1)] = x[i*64 +: 64];
+}
+kernel look(p: view<i32>[n] sorted, x: view<f32>[n], y: out view<f32>[n]) grid (i in ceil_div(n, 64)) {
+    y[i*64 +: 64] = x[i*64 +: 64] + p[i*64 +: 64] as f32;
+}
+",
+        );
+        let at = |kernel: &str, args: &[&str]| {
+            let mut command = vec!["run", &source, kernel, "--device", "emulator:sm_80"];
+            for arg in args {
+                command.extend(["--arg", arg]);
+            }
+            if kernel == "look" {
+                command.extend(["--out", "y=f32[200]"]);
+            }
+            run(&command)
+        };
+        let (x, y) = ("x=randn:f32[200]", "y=zeros:f32[300]");
+        let good = at("place", &["slot=arange:i32[200]", x, y]);
+        assert_eq!(good.code, Some(0), "{}", good.err);
+        // Every element goes to the first: threads of one warp, of others and of other blocks.
+        let bad = at("place", &["slot=zeros:i32[200]", x, y]);
+        assert_eq!(bad.code, Some(1), "{}", bad.out);
+        for part in ["`place`", "emulator:sm_80", "promises.tess:2:", "st.global"] {
+            assert!(bad.err.contains(part), "`{part}` in {}", bad.err);
+        }
+        let good = at("look", &["p=arange:i32[200]", x]);
+        assert_eq!(good.code, Some(0), "{}", good.err);
+        let bad = at("look", &["p=uniform:i32[200]", x]);
+        assert_eq!(bad.code, Some(1), "{}", bad.out);
+        assert!(bad.err.contains("`p` is declared `sorted`"), "{}", bad.err);
     }
 
     #[test]

@@ -174,7 +174,7 @@ impl Lower<'_> {
                     let at = layout.coordinate(register, 0, 0);
                     match keys.iter().position(|k| *k == at) {
                         Some(place) => finished[place],
-                        None => Val::poison(super::lower::register_type(to)),
+                        None => self.zero(to),
                     }
                 })
                 .collect(),

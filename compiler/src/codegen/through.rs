@@ -164,7 +164,8 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Loads a tile in `layout`, its dimensions `strides` bytes apart; padding holds anything.
+    /// Loads a tile in `layout`, its dimensions `strides` bytes apart; padding holds anything, and zeros where it takes whole
+    /// registers, which products read too.
     pub(super) fn load_flat(
         &mut self,
         layout: &Layout,
@@ -180,7 +181,7 @@ impl<'a> Lower<'a> {
         for first in (0..layout.registers()).step_by(width as usize) {
             let at = layout.coordinate(first, 0, 0);
             if !layout.contains(&at) {
-                let nothing = Val::poison(super::lower::register_type(elem));
+                let nothing = self.zero(elem);
                 regs.extend(vec![nothing; width as usize]);
                 continue;
             }

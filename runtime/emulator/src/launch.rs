@@ -115,6 +115,12 @@ impl Module {
     pub fn load(text: &str, device: Target) -> Result<Module, LoadError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let syntax = ptx::parse(text)?;
+        if !device.runs(&syntax.target) {
+            return Err(LoadError::Unfit {
+                code: syntax.target.to_string(),
+                device: device.to_string(),
+            });
+        }
         let entries = syntax.functions.iter().filter(|f| f.entry);
         let programs = entries
             .map(|function| Program::decode(&syntax, function, device))
@@ -176,7 +182,6 @@ impl Module {
         let shadow = options.check_races.then(|| GlobalShadow::new(ranges));
         let grid = Grid {
             program,
-            target,
             grid: launch.grid,
             block: launch.block,
             cluster: launch.cluster,
@@ -200,7 +205,12 @@ impl Module {
 
 /// Whether the target can run such a launch; gives the shared memory of a block, in bytes.
 fn check(program: &Program, target: Target, launch: &Launch<'_>) -> Result<u32, String> {
-    let threads: u64 = launch.block.iter().map(|d| u64::from(*d)).product();
+    let product = |extents: [u32; 3]| {
+        extents
+            .iter()
+            .fold(1, |n: u64, d| n.saturating_mul(u64::from(*d)))
+    };
+    let threads = product(launch.block);
     if threads == 0 || threads > 1024 {
         return Err(format!("a block of {threads} threads: it has 1 to 1024"));
     }
@@ -213,14 +223,14 @@ fn check(program: &Program, target: Target, launch: &Launch<'_>) -> Result<u32, 
         ));
     }
     if let Some([x, y, z]) = program.largest_block
-        && threads > u64::from(x) * u64::from(y) * u64::from(z)
+        && threads > product([x, y, z])
     {
         return Err(format!(
             "a block of {threads} threads: the kernel takes at most {}",
-            x * y * z
+            product([x, y, z])
         ));
     }
-    let blocks: u64 = launch.cluster.iter().map(|d| u64::from(*d)).product();
+    let blocks = product(launch.cluster);
     // Twice as many as portable ones may be asked for on request.
     if blocks == 0
         || blocks > u64::from(target.cluster_limit) * 2

@@ -58,10 +58,61 @@ impl Target {
     pub fn named(name: &str) -> Option<Target> {
         TARGETS.into_iter().find(|t| t.to_string() == name)
     }
+
+    /// Whether a device of this target runs code for `code`: that of its own and of older ones, of an `a` target its own only, of an
+    /// `f` target that of its own family (PTX ISA §11.1.2).
+    pub fn runs(&self, code: &str) -> bool {
+        let Some(digits) = code.strip_prefix("sm_") else {
+            return false;
+        };
+        let end = digits.find(|c: char| !c.is_ascii_digit());
+        let (digits, suffix) = digits.split_at(end.unwrap_or(digits.len()));
+        match (digits.parse::<u32>(), suffix) {
+            (Ok(sm), "") => sm <= self.sm,
+            (Ok(sm), "a") => sm == self.sm,
+            (Ok(sm), "f") => sm <= self.sm && sm / 10 == self.sm / 10,
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sm_{}{}", self.sm, if self.exact { "a" } else { "" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_run_older_code_and_exact_code_of_their_own() {
+        let device = |name| Target::named(name).unwrap();
+        for (name, runs, refuses) in [
+            ("sm_75", &["sm_75", "sm_70"][..], &["sm_80", "sm_90a"][..]),
+            (
+                "sm_90a",
+                &["sm_90a", "sm_90", "sm_80"],
+                &["sm_100", "sm_80a"],
+            ),
+            (
+                "sm_103a",
+                &["sm_103a", "sm_100f", "sm_100"],
+                &["sm_100a", "sm_90a", "sm_110f"],
+            ),
+            (
+                "sm_121a",
+                &["sm_121a", "sm_120f", "sm_75"],
+                &["sm_120a", "sm_100f"],
+            ),
+        ] {
+            for code in runs {
+                assert!(device(name).runs(code), "{code} on {name}");
+            }
+            for code in refuses.iter().chain(&["", "sm_", "sm_x", "90", "sm_90b"]) {
+                assert!(!device(name).runs(code), "{code} on {name}");
+            }
+        }
     }
 }

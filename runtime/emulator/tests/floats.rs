@@ -1,7 +1,10 @@
 //! Float arithmetic and conversions, an instruction at a time over many operands, against the host's arithmetic in the same or a higher
 //! precision, and against tables of the PTX ISA.
 
-use tesserine_emulator::{Launch, LoadError, Memory, Module, Options, target::Target};
+use tesserine_emulator::{
+    Launch, LoadError, Memory, Module, Options,
+    target::{TARGETS, Target},
+};
 
 fn text(instruction: &str) -> String {
     format!(
@@ -919,6 +922,51 @@ fn what_is_not_known_is_refused_by_name() {
         match Module::load(&text(instruction), device()) {
             Err(LoadError::NotImplemented { instruction, .. }) => assert_eq!(instruction, opcode),
             other => panic!("{instruction}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn each_target_has_what_the_notes_give_it() {
+    // The "Target ISA Notes" of each section.
+    let table = [
+        ("add.f16x2 %r0, %r1, %r2;", 75),
+        ("ex2.approx.f16 %h0, %h1;", 75),
+        ("tanh.approx.f32 %r0, %r1;", 75),
+        ("min.f32 %r0, %r1, %r2;", 75),
+        ("min.NaN.f32 %r0, %r1, %r2;", 80),
+        ("min.f16 %h0, %h1, %h2;", 80),
+        ("fma.rn.relu.f16 %h0, %h1, %h2, %h3;", 80),
+        ("fma.rn.bf16x2 %r0, %r1, %r2, %r3;", 80),
+        ("neg.bf16 %h0, %h1;", 80),
+        ("cvt.rn.f16x2.f32 %r0, %r1, %r2;", 80),
+        ("cvt.rn.bf16.f32 %h0, %r1;", 80),
+        ("cvt.rna.tf32.f32 %r0, %r1;", 80),
+        ("max.xorsign.abs.f32 %r0, %r1, %r2;", 86),
+        ("cvt.rn.satfinite.e5m2x2.f32 %h0, %r1, %r2;", 89),
+        ("cvt.rn.f16x2.e4m3x2 %r0, %h1;", 89),
+        ("add.rn.bf16 %h0, %h1, %h2;", 90),
+        ("tanh.approx.bf16x2 %r0, %r1;", 90),
+        ("cvt.rn.tf32.f32 %r0, %r1;", 90),
+        ("cvt.rn.bf16.s32 %h0, %r1;", 90),
+        ("add.rn.f32x2 %d0, %d1, %d2;", 100),
+        ("fma.rn.f32.bf16 %r0, %h1, %h2, %r3;", 100),
+        ("max.f32 %r0, %r1, %r2, %r3;", 100),
+        ("cvt.rn.satfinite.e2m1x2.f32 %q0, %r1, %r2;", 100),
+        ("cvt.rz.ue8m0x2.f32 %h0, %r1, %r2;", 100),
+    ];
+    for (instruction, first) in table {
+        for target in TARGETS {
+            // The first version that has all targets.
+            let text = text(instruction)
+                .replace("sm_100a", &target.to_string())
+                .replace(".version 8.8", ".version 9.0");
+            let loaded = Module::load(&text, target);
+            assert_eq!(
+                loaded.is_ok(),
+                target.sm >= first,
+                "{instruction} {target}: {loaded:?}"
+            );
         }
     }
 }

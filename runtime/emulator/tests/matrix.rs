@@ -430,6 +430,58 @@ fn operands_stay_until_the_product_was_waited_for() {
     .unwrap();
 }
 
+/// A ring of one stage: thread 0 fills it by a bulk copy twice, all multiply it twice. `released` stands where the first product is over.
+fn ring(released: &str) -> String {
+    let wait = |barrier: usize, label: &str| {
+        format!(
+            "{label}: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r2+{barrier}], 0;\n@!%p3 bra {label};\n"
+        )
+    };
+    let copy = |barrier: usize| {
+        format!(
+            "@%p2 mbarrier.arrive.expect_tx.shared::cta.b64 %rd7, [%r2+{barrier}], 10240;\n\
+             @%p2 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%rd1], 10240, [%r2+{barrier}];\n"
+        )
+    };
+    let (full, empty, again) = (16384, 16392, 16400);
+    format!(
+        "setp.eq.u32 %p2, %r1, 0;\n@%p2 mbarrier.init.shared::cta.b64 [%r2+{full}], 1;\n\
+         @%p2 mbarrier.init.shared::cta.b64 [%r2+{empty}], 128;\n\
+         @%p2 mbarrier.init.shared::cta.b64 [%r2+{again}], 1;\n\
+         fence.proxy.async.shared::cta;\nbar.sync 0;\n\
+         shr.u32 %r4, %r2, 4;\nmov.b32 %r5, 0x40000040;\nmov.b64 %rd5, {{%r4, %r5}};\nadd.s64 %rd6, %rd5, 512;\n"
+    ) + &copy(full)
+        + &wait(full, "$filled")
+        + FENCE
+        + &product(false)
+        + COMMIT
+        + released
+        + &format!("mbarrier.arrive.shared::cta.b64 %rd8, [%r2+{empty}];\n@!%p2 bra $go;\n")
+        + &wait(empty, "$empty")
+        + &copy(again)
+        + "$go:\n"
+        + WAIT
+        + &wait(again, "$again")
+        + FENCE
+        + &product(true)
+        + COMMIT
+        + WAIT
+        + &store("f", 0..8, 128)
+        + &format!(
+            "bar.sync 0;\n@%p2 mbarrier.inval.shared::cta.b64 [%r2+{full}];\n\
+             @%p2 mbarrier.inval.shared::cta.b64 [%r2+{empty}];\n@%p2 mbarrier.inval.shared::cta.b64 [%r2+{again}];\n"
+        )
+}
+
+#[test]
+fn stages_are_refilled_when_products_are_over() {
+    let got = run(&ring(WAIT), 128, &group_input(), 1024).unwrap();
+    assert_eq!(f32::from_bits(got[0]), 2.0 * group_sum(0, 0));
+    // Released before the product was waited for.
+    let torn = fault(&ring(""), 128, &group_input());
+    assert_eq!(torn.kind, FaultKind::Race, "{torn}");
+}
+
 #[test]
 fn matrices_are_ordered_as_other_accesses_are() {
     let load = ROW.to_owned()
@@ -486,7 +538,9 @@ fn whole_warps_take_part() {
 
 fn refused(target: &str, instruction: &str) -> LoadError {
     let target = Target::named(target).unwrap();
-    let text = kernel(&format!("{instruction};")).replace("sm_90a", &target.to_string());
+    let text = kernel(&format!("{instruction};"))
+        .replace("sm_90a", &target.to_string())
+        .replace(".version 8.0", ".version 9.0");
     Module::load(&text, target).unwrap_err()
 }
 
@@ -516,7 +570,10 @@ fn what_is_not_known_is_refused() {
     ];
     for instruction in unknown {
         let error = refused("sm_90a", instruction);
-        let at_it = matches!(error, LoadError::NotImplemented { line: FIRST, .. });
+        let at_it = matches!(
+            error,
+            LoadError::NotImplemented { line: FIRST, .. } | LoadError::Illegal { line: FIRST, .. }
+        );
         assert!(at_it, "{error}\n{instruction}");
     }
 }

@@ -67,7 +67,28 @@ impl Arguments {
         self.args(|t| unsafe { TensorRef::from_raw(t.pointer, t.dtype, &t.shape, &t.strides) })
     }
 
-    fn args<'a>(&'a self, tensor: impl Fn(&'a Tensor) -> TensorRef<'a>) -> Args<'a> {
+    /// The tensors, in the order in which they were passed.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        self.list.iter().filter_map(|(name, value)| match value {
+            Value::Tensor(tensor) => Some((name.as_str(), tensor)),
+            Value::Scalar(_) => None,
+        })
+    }
+
+    /// The arguments with the tensors at other addresses, in the order of [`Arguments::tensors`].
+    ///
+    /// # Safety
+    /// What [`TensorRef::from_raw`] says must hold of every tensor there.
+    pub unsafe fn at<'a>(&'a self, addresses: &[u64]) -> Args<'a> {
+        let mut addresses = addresses.iter();
+        self.args(|t| {
+            let address = addresses.next().copied().unwrap_or(t.pointer);
+            // SAFETY: the caller's promise is the same.
+            unsafe { TensorRef::from_raw(address, t.dtype, &t.shape, &t.strides) }
+        })
+    }
+
+    fn args<'a>(&'a self, mut tensor: impl FnMut(&'a Tensor) -> TensorRef<'a>) -> Args<'a> {
         self.list
             .iter()
             .fold(Args::new(), |args, (name, value)| match value {

@@ -39,6 +39,10 @@ pub fn convert(py: Python<'_>, error: &Error) -> PyErr {
     match error {
         Error::Set(error) => set(py, error),
         Error::NoKernel { .. } | Error::NoOp { .. } => raise(class!(py, "NoKernelError"), message),
+        // What a launch did wrong is no argument's fault.
+        Error::Step { error, .. } if matches!(**error, Error::Emulator { .. }) => {
+            raise(class!(py, "DeviceError"), message)
+        }
         Error::Step { op, .. } | Error::Op { op, .. } => argument(py, op, None, message),
         Error::WorkspaceDim { op, name } => argument(py, op, Some(name), message),
         Error::WorkspaceAddress { .. } => argument(py, "Workspace", Some("memory"), message),

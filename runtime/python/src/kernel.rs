@@ -8,7 +8,7 @@ use tesserine::{
 
 use crate::{
     argument::{Arguments, Places},
-    device, error,
+    device, emulate, error,
 };
 
 /// One kernel of a set, with its element types fixed. Called with its arguments by name, it is launched.
@@ -279,6 +279,33 @@ impl Kernel {
         named: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Launch> {
         self.launch(py, arguments, stream, target, named)
+    }
+
+    /// Runs the kernel on an emulated device, on tensors of the CPU, and waits for it.
+    #[pyo3(signature = (arguments=None, /, *, device="emulator", target=None, **named))]
+    fn emulate(
+        &self,
+        py: Python<'_>,
+        arguments: Option<&Bound<'_, PyDict>>,
+        device: &str,
+        target: Option<&str>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Launch> {
+        let arguments = self.read(py, arguments, named)?;
+        let checked = self.0.check(&arguments.described());
+        checked.map_err(|e| error::convert(py, &e))?;
+        self.target(py, target)?;
+        let signature = &self.0.instance().signature;
+        let name = self.0.name();
+        let launch = emulate::run(
+            py,
+            name,
+            signature,
+            &arguments,
+            device,
+            |_, stream, args| self.0.launch_for(stream, args, target),
+        )?;
+        Ok(launched(launch))
     }
 
     fn __repr__(&self) -> String {

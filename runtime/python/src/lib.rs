@@ -4,11 +4,12 @@
 //! `_native` but in tracebacks.
 //!
 //! Invariants: nothing here imports a framework, nor needs one to build; a tensor's memory is never copied, and its
-//! contents never read; arguments are checked in full before a driver is looked for; every exception about an argument
+//! contents never read, but for emulated devices; arguments are checked in full before a driver is looked for; every exception about an argument
 //! is an `ArgumentError` that names it; the interpreter is released while code is loaded and kernels are queued.
 
 mod argument;
 mod device;
+mod emulate;
 mod error;
 mod kernel;
 mod op;

@@ -7,7 +7,7 @@ use pyo3::{
 
 use crate::{
     argument::{Arguments, Places},
-    device, error,
+    device, emulate, error,
     kernel::{Launch, Parameter, bound, launched, parameter, target_known},
     tensor::{Place, Tensor},
 };
@@ -218,6 +218,31 @@ impl Op {
         let launches = py
             .detach(|| self.0.run_for(&stream, &args, workspace, target))
             .map_err(raise)?;
+        Ok(launches.into_iter().map(launched).collect())
+    }
+
+    /// Runs the op on an emulated device, on tensors of the CPU, with a workspace of its own, and waits for it.
+    #[pyo3(signature = (arguments=None, /, *, device="emulator", target=None, **named))]
+    fn emulate(
+        &self,
+        py: Python<'_>,
+        arguments: Option<&Bound<'_, PyDict>>,
+        device: &str,
+        target: Option<&str>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Vec<Launch>> {
+        let arguments = self.read(py, arguments, named)?;
+        let checked = self.0.check(&arguments.described());
+        checked.map_err(|e| error::convert(py, &e))?;
+        target_known(py, self.0.name(), target)?;
+        let signature = &self.0.record().signature;
+        let name = self.0.name();
+        let run = |device: &tesserine::Device, stream: &_, args: &tesserine::Args<'_>| {
+            let bytes = self.0.workspace_for(args)?;
+            let workspace = tesserine::Workspace::new(device, bytes)?;
+            self.0.run_for(stream, args, &workspace, target)
+        };
+        let launches = emulate::run(py, name, signature, &arguments, device, run)?;
         Ok(launches.into_iter().map(launched).collect())
     }
 

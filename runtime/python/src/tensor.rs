@@ -28,6 +28,8 @@ pub struct Tensor {
     /// In elements.
     pub strides: Vec<i64>,
     pub place: Place,
+    /// Whether its owner forbids to write to it.
+    pub read_only: bool,
     /// The library has no narrow floats and passes them as integers of their width.
     plain_types: bool,
     _export: Option<Py<PyAny>>,
@@ -110,6 +112,11 @@ fn unreadable(error: PyErr) -> String {
 }
 
 impl Tensor {
+    /// Whether it is memory of the CPU.
+    pub fn is_on_host(&self) -> bool {
+        matches!(&self.place, Place::Elsewhere(place) if place.starts_with("the CPU"))
+    }
+
     /// Reads `value`. The error completes a sentence that starts with the argument's name.
     pub fn read<'py>(value: &Bound<'py, PyAny>) -> Result<Tensor, String> {
         let py = value.py();
@@ -167,6 +174,7 @@ impl Tensor {
             shape,
             strides,
             place: torch_place(value)?,
+            read_only: false,
             plain_types: false,
             _export: None,
         };
@@ -201,7 +209,7 @@ impl Tensor {
             Ok(Some(dtype)) => element(&dtype)?,
             _ => typestr(&code)?,
         };
-        let (pointer, _read_only): (u64, bool) = required("data")?.extract().map_err(unreadable)?;
+        let (pointer, read_only): (u64, bool) = required("data")?.extract().map_err(unreadable)?;
         let bytes = (element.dtype.bits() / 8).max(1) as i64;
         let strides = match field("strides")? {
             None => tesserine::contiguous_strides(&shape),
@@ -221,6 +229,7 @@ impl Tensor {
             shape,
             strides,
             place: Place::Untold,
+            read_only,
             plain_types: false,
             _export: None,
         })
@@ -288,6 +297,7 @@ impl Tensor {
             shape,
             strides,
             place,
+            read_only: false,
             plain_types: false,
             _export: Some(export.unbind()),
         })

@@ -7,6 +7,10 @@ import tesserine
 import kernel_set
 
 try:
+    import numpy
+except ImportError:
+    numpy = None
+try:
     import torch
 except ImportError:
     torch = None
@@ -73,6 +77,43 @@ class Sets(unittest.TestCase):
     def test_the_set_is_sound(self):
         kernel = axpy_set().kernel("axpy<f32>")
         self.assertEqual(repr(kernel), "axpy<f32>(x: f32[n], y: mut f32[n], s: f32 = 1)")
+
+
+@unittest.skipUnless(numpy is not None, "no NumPy")
+class Emulated(unittest.TestCase):
+    """Launches on the emulator, from NumPy."""
+
+    def setUp(self):
+        self.axpy = axpy_set().kernel("axpy<f32>")
+
+    def test_arrays_are_copied_there_and_back(self):
+        x = numpy.arange(100, dtype=numpy.float32)
+        y = numpy.ones(100, dtype=numpy.float32)
+        launch = self.axpy.emulate(x=x, y=y, s=0.5)
+        self.assertEqual((launch.target, launch.code, launch.blocks), ("sm_75", "ptx", 4))
+        self.assertTrue((y == 1 + numpy.arange(100) / 2).all())
+        self.assertTrue((x == numpy.arange(100)).all())
+        # Every third element from the last one down, on another device.
+        z = numpy.zeros(34, dtype=numpy.float32)
+        self.axpy.emulate({"x": x[::-3]}, y=z, device="emulator:sm_120a")
+        self.assertTrue((z == x[::-3]).all())
+        self.assertEqual(self.axpy.emulate(x=x[:0], y=z[:0]).blocks, 0)
+
+    def test_what_cannot_be_emulated_is_named(self):
+        x = numpy.ones(4, dtype=numpy.float32)
+        frozen = numpy.ones(4, dtype=numpy.float32)
+        frozen.flags.writeable = False
+        for argument, call in [
+            ("y", lambda: self.axpy.emulate(x=x, y=frozen)),
+            ("y", lambda: self.axpy.emulate(x=x, y=numpy.ones(5, dtype=numpy.float32))),
+            ("device", lambda: self.axpy.emulate(x=x, y=x.copy(), device="cuda")),
+            ("target", lambda: self.axpy.emulate(x=x, y=x.copy(), target="sm_80")),
+        ]:
+            with self.assertRaises(tesserine.ArgumentError) as raised:
+                call()
+            self.assertEqual(raised.exception.argument, argument)
+        with self.assertRaises(tesserine.DeviceError):
+            self.axpy.emulate(x=x, y=x.copy(), device="emulator:sm_90")
 
 
 @unittest.skipUnless(torch is not None and torch.cuda.is_available(), "no torch with a GPU")

@@ -6,7 +6,10 @@ use tesserine_set::{
     SetWriter, Signature, ViewFacts, ViewParam, WriteError,
 };
 
-use crate::snippet::{Cases, SLOT, Snippet, Target, head};
+use crate::{
+    map::{self, MapError},
+    snippet::{Cases, SLOT, Snippet, Target, head, words},
+};
 
 /// Why a snippet gave no results.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +18,8 @@ pub enum RunError {
     Device(#[from] Error),
     #[error("{0}")]
     Write(#[from] WriteError),
+    #[error("{0}")]
+    Map(#[from] MapError),
 }
 
 /// Snippets of one module, ready to run. One that cannot be loaded takes the others of its module with it.
@@ -112,6 +117,16 @@ impl Loaded {
             let count = (bytes.len() / SLOT) as i64;
             device.upload(DType::U64, &[count], &bytes)
         };
+        let tensor = match &snippet.tensor {
+            Some(tensor) => Some((tensor, upload(words(&cases.tensor))?)),
+            None => None,
+        };
+        let mut cases = cases.clone();
+        if let Some((tensor, memory)) = &tensor {
+            let emulated = device.to_string().starts_with("emulator");
+            cases.raw = map::encode(tensor, memory.view().pointer(), emulated)?;
+        }
+        let cases = &cases;
         let input = upload(snippet.input_bytes(cases))?;
         let output = upload(snippet.output_bytes(cases))?;
         let args = Args::new()
@@ -121,8 +136,29 @@ impl Loaded {
         let kernel = self.set.kernel(&format!("k{index}"))?;
         kernel.launch_for(&stream, &args, Some(&self.target))?;
         stream.synchronize()?;
-        Ok(snippet.results(&output.read()?))
+        let mut results = snippet.results(&output.read()?);
+        if let Some((_, memory)) = &tensor {
+            let bytes = memory.read()?;
+            let word = |b: &[u8]| b.iter().rev().fold(0u64, |all, b| all << 8 | *b as u64);
+            results.push(bytes.chunks(SLOT).map(word).collect());
+        }
+        Ok(results)
     }
+}
+
+/// Loads snippets and runs none: the names and messages of those that the device refuses.
+pub fn refused(device: &Device, snippets: &[&Snippet], target: Target) -> Vec<(String, String)> {
+    let load = |snippets: &[&Snippet]| {
+        let loaded = Loaded::new(snippets, target).map_err(|e| e.to_string())?;
+        let kernel = loaded.set.kernel("k0").map_err(|e| e.to_string())?;
+        let ready = kernel.prepare(device, Some(&loaded.target));
+        ready.map(|_| ()).map_err(|e| e.to_string())
+    };
+    if load(snippets).is_ok() {
+        return Vec::new();
+    }
+    let one = |s: &&Snippet| load(&[s]).err().map(|error| (s.name.clone(), error));
+    snippets.iter().filter_map(one).collect()
 }
 
 /// Runs snippets one after the other, those of a chunk from one module; a chunk that does not load is run one by one, so that only those at

@@ -14,6 +14,7 @@ pub mod device;
 pub mod exact;
 pub mod families;
 pub mod kind;
+mod map;
 pub mod recorded;
 pub mod report;
 pub mod snippet;

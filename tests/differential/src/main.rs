@@ -1,12 +1,21 @@
 //! `differential`: runs the snippets on two devices, and says where they differ.
 
-use std::{collections::BTreeSet, fs, path::PathBuf, process::ExitCode, time::Instant};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
 
 use clap::Parser;
-use tesserine::Device;
+use tesserine::{Device, Error};
 use tesserine_differential::{
     assemble::assemble,
-    device::run_all,
+    device::{refused, run_all},
     families,
     recorded::Record,
     report::{Comparison, table, totals},
@@ -19,7 +28,8 @@ struct Options {
     /// The device that is trusted.
     #[arg(long, default_value = "cuda")]
     device: String,
-    /// The device that is compared with it; `reference` for the references that some snippets have, `none` for a run of one device.
+    /// The device that is compared with it; `reference` for the references that some snippets have, `recorded:FILE` for results that were
+    /// recorded, `none` for a run of one device.
     #[arg(long, default_value = "emulator:sm_90a")]
     against: String,
     /// Families to run, by commas; all without it.
@@ -40,6 +50,9 @@ struct Options {
     /// Snippets of a module.
     #[arg(long, default_value_t = 16)]
     chunk: usize,
+    /// Snippets that an emulated device runs side by side; 0 is one a core.
+    #[arg(long, default_value_t = 0)]
+    jobs: usize,
     /// Lists the snippets, and runs nothing.
     #[arg(long)]
     list: bool,
@@ -55,6 +68,9 @@ struct Options {
     /// A line about hardware and software for the head of the recorded file.
     #[arg(long, default_value = "")]
     provenance: String,
+    /// Only loads the snippets of each target on its emulated device.
+    #[arg(long)]
+    load: bool,
     /// Only checks that this `ptxas` takes every snippet, for each target.
     #[arg(long)]
     assemble: Option<PathBuf>,
@@ -149,95 +165,177 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         return Ok(true);
     }
     if let Some(ptxas) = &options.assemble {
-        let mut refused = 0;
+        let mut count = 0;
         for chunk in &chunks {
             for (name, message) in assemble(ptxas, &chunk.snippets, chunk.target)? {
                 let message = message.lines().next().unwrap_or_default();
                 println!("{name}, {}: {message}", chunk.target);
-                refused += 1;
+                count += 1;
             }
         }
-        let count: usize = chunks.iter().map(|c| c.snippets.len()).sum();
-        println!("{count} snippets, {refused} refused");
-        return Ok(refused == 0);
+        let snippets: usize = chunks.iter().map(|c| c.snippets.len()).sum();
+        println!("{snippets} snippets, {count} refused");
+        return Ok(count == 0);
+    }
+    if options.load {
+        let mut count = 0;
+        for chunk in &chunks {
+            let device = Device::named(&format!("emulator:{}", chunk.target))?;
+            for (name, message) in refused(&device, &chunk.snippets, chunk.target) {
+                println!("{name}, {}: {message}", chunk.target);
+                count += 1;
+            }
+        }
+        println!("{count} refused");
+        return Ok(count == 0);
     }
     compare(options, &chunks)
 }
 
-fn compare(options: &Options, chunks: &[Chunk<'_>]) -> Result<bool, Box<dyn std::error::Error>> {
-    let device = Device::named(&options.device)?;
-    let against = match options.against.as_str() {
-        "reference" | "none" => None,
-        name => Some(Device::named(name)?),
-    };
-    let mut found: Vec<Comparison> = Vec::new();
-    let mut records: Vec<Record> = Vec::new();
-    let mut failed = BTreeSet::new();
+/// What a chunk's snippets gave on a device.
+type Results = Vec<Result<Vec<Vec<u64>>, String>>;
+
+/// Runs all chunks on a device. An emulated one is as many devices as there are cores; a real one is used by this thread alone.
+fn run_on(name: &str, options: &Options, chunks: &[Chunk<'_>]) -> Result<Vec<Results>, Error> {
     let start = Instant::now();
-    for (number, chunk) in chunks.iter().enumerate() {
-        let target = chunk.target.to_string();
+    let run = |device: &Device, number: usize| {
+        let chunk = &chunks[number];
         eprintln!(
-            "[{:.1} s] {}/{} {} {target}: {}",
+            "[{:.1} s] {name}: {}/{} {} {}: {}",
             start.elapsed().as_secs_f64(),
             number + 1,
             chunks.len(),
             chunk.family,
+            chunk.target,
             chunk.snippets.first().map_or("", |s| &s.name)
         );
-        let left = run_all(&device, &chunk.snippets, chunk.target, options.seed);
-        let right = against
-            .as_ref()
-            .map(|other| run_all(other, &chunk.snippets, chunk.target, options.seed));
+        run_all(device, &chunk.snippets, chunk.target, options.seed)
+    };
+    let first = Device::named(name)?;
+    if !name.starts_with("emulator") {
+        return Ok((0..chunks.len()).map(|n| run(&first, n)).collect());
+    }
+    let jobs = match options.jobs {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        jobs => jobs,
+    };
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(vec![Results::new(); chunks.len()]);
+    std::thread::scope(|scope| {
+        let work = || -> Result<(), Error> {
+            let device = Device::named(name)?;
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= chunks.len() {
+                    return Ok(());
+                }
+                let results = run(&device, number);
+                done.lock().unwrap_or_else(PoisonError::into_inner)[number] = results;
+            }
+        };
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        let ends = workers.into_iter().map(|w| w.join());
+        // A panic is passed on.
+        ends.map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect::<Result<Vec<()>, Error>>()
+    })?;
+    Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn record(
+    options: &Options,
+    chunks: &[Chunk<'_>],
+    results: &[Results],
+    path: &Path,
+) -> Result<(), std::io::Error> {
+    let device = Device::named(&options.device);
+    let name = device.map_or(String::new(), |d| d.info().name.clone());
+    let mut text = format!(
+        "# Results of {name} ({}). {}\n# seed {}\n",
+        options.device, options.provenance, options.seed
+    );
+    for (chunk, results) in chunks.iter().zip(results) {
+        for (snippet, result) in chunk.snippets.iter().zip(results) {
+            if let Ok(result) = result {
+                let cases = snippet.cases(options.seed);
+                text += &Record::new(snippet, &chunk.target.to_string(), &cases, result).line();
+                text.push('\n');
+            }
+        }
+    }
+    fs::write(path, text)
+}
+
+/// What the other side is.
+enum Against {
+    Device(Vec<Results>),
+    References,
+    Records(Vec<Record>),
+    Nothing,
+}
+
+fn compare(options: &Options, chunks: &[Chunk<'_>]) -> Result<bool, Box<dyn std::error::Error>> {
+    let start = Instant::now();
+    let left = run_on(&options.device, options, chunks)?;
+    if let Some(path) = &options.record {
+        record(options, chunks, &left, path)?;
+    }
+    let against = match options.against.as_str() {
+        "reference" => Against::References,
+        "none" => Against::Nothing,
+        name => match name.strip_prefix("recorded:") {
+            Some(path) => Against::Records(Record::read(&fs::read_to_string(path)?)?),
+            None => Against::Device(run_on(name, options, chunks)?),
+        },
+    };
+    let mut found: Vec<Comparison> = Vec::new();
+    for (number, chunk) in chunks.iter().enumerate() {
+        let target = chunk.target.to_string();
         for (index, snippet) in chunk.snippets.iter().enumerate() {
             let cases = snippet.cases(options.seed);
-            let left = match &left[index] {
+            let failed = |side: &str, error: &str| {
+                Comparison::failed(snippet, &target, format!("{side}: {error}"))
+            };
+            let left = match &left[number][index] {
                 Ok(left) => left,
                 Err(error) => {
-                    failed.insert(snippet.name.clone());
-                    let error = format!("{}: {error}", options.device);
-                    found.push(Comparison::failed(snippet, &target, error));
+                    found.push(failed(&options.device, error));
                     continue;
                 }
             };
-            records.push(Record::new(snippet, &target, &cases, left));
-            let right = match (&right, &snippet.reference) {
-                (Some(right), _) => right[index].clone(),
-                (None, Some(of)) if options.against == "reference" => Ok(of(&cases.inputs)),
-                (None, _) => continue,
-            };
-            found.push(match right {
-                Ok(right) => Comparison::of(snippet, &target, &cases, left, &right),
-                Err(error) => {
-                    failed.insert(snippet.name.clone());
-                    Comparison::failed(snippet, &target, format!("{}: {error}", options.against))
+            let of = |right: &[Vec<u64>]| Comparison::of(snippet, &target, &cases, left, right);
+            match &against {
+                Against::Nothing => {}
+                Against::References => {
+                    found.extend(
+                        snippet
+                            .reference
+                            .iter()
+                            .map(|refer| of(&refer(&cases.inputs))),
+                    );
                 }
-            });
-        }
-        // A device may be lost on the way: what was found until then stays.
-        if let Some(out) = &options.out {
-            let all = serde_json::json!({
-                "device": options.device,
-                "against": options.against,
-                "seed": options.seed,
-                "families": totals(&found),
-                "snippets": found,
-            });
-            fs::write(out, serde_json::to_vec(&all)?)?;
+                Against::Device(right) => found.push(match &right[number][index] {
+                    Ok(right) => of(right),
+                    Err(error) => failed(&options.against, error),
+                }),
+                Against::Records(records) => {
+                    let wanted = records
+                        .iter()
+                        .find(|r| r.name == snippet.name && r.target == target);
+                    found.extend(wanted.map(|r| Comparison::with_record(snippet, &cases, r, left)));
+                }
+            }
         }
     }
-    if let Some(path) = &options.record {
-        let mut text = format!(
-            "# Results of {} ({}). {}\n# seed {}\n",
-            device.info().name,
-            options.device,
-            options.provenance,
-            options.seed
-        );
-        for record in &records {
-            text += &record.line();
-            text.push('\n');
-        }
-        fs::write(path, text)?;
+    if let Some(out) = &options.out {
+        let all = serde_json::json!({
+            "device": options.device,
+            "against": options.against,
+            "seed": options.seed,
+            "families": totals(&found),
+            "snippets": found,
+        });
+        fs::write(out, serde_json::to_vec(&all)?)?;
     }
     for one in found.iter().filter(|c| !c.is_good()) {
         println!(
@@ -263,8 +361,9 @@ fn compare(options: &Options, chunks: &[Chunk<'_>]) -> Result<bool, Box<dyn std:
     }
     print!("{}", table(&found));
     println!(
-        "{} could not be compared, {:.1} s",
-        failed.len(),
+        "{} snippets compared, {} not good, {:.1} s",
+        found.len(),
+        found.iter().filter(|c| !c.is_good()).count(),
         start.elapsed().as_secs_f64()
     );
     Ok(found.iter().all(Comparison::is_good))

@@ -11,11 +11,11 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     kind::{Bound, Outcome},
-    snippet::{Cases, Snippet},
+    snippet::{Cases, Snippet, words},
 };
 
 /// How many results of an output are kept where only a bound is known.
-pub const SAMPLE: usize = 32;
+pub const SAMPLE: usize = 12;
 
 /// A snippet's line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,13 +53,17 @@ pub fn key(snippet: &Snippet, cases: &Cases) -> u64 {
     hash.update(snippet.entry("k"));
     hash.update(snippet.input_bytes(cases));
     hash.update(snippet.output_bytes(cases));
+    if let Some(tensor) = &snippet.tensor {
+        hash.update(format!("{tensor:?}"));
+        hash.update(words(&cases.tensor));
+    }
     short(hash)
 }
 
 impl Record {
     pub fn new(snippet: &Snippet, target: &str, cases: &Cases, results: &[Vec<u64>]) -> Record {
         let keep = |(how, values): (crate::snippet::Output, &Vec<u64>)| match how.bound {
-            Bound::Within { .. } => Kept::Sample(sampled(values).collect()),
+            Bound::Within { .. } => Kept::Sample(sampled(values).map(|(_, v)| v).collect()),
             bound => {
                 let mut hash = Sha256::new();
                 for value in values {
@@ -82,7 +86,13 @@ impl Record {
     }
 
     /// Whether a device's results are those that were recorded; else, what differs.
-    pub fn check(&self, snippet: &Snippet, results: &[Vec<u64>]) -> Result<(), String> {
+    pub fn check(
+        &self,
+        snippet: &Snippet,
+        cases: &Cases,
+        results: &[Vec<u64>],
+    ) -> Result<(), String> {
+        let slack = snippet.slack.as_ref().map(|of| of(&cases.inputs));
         for (index, (how, (values, kept))) in snippet
             .compared()
             .into_iter()
@@ -100,8 +110,9 @@ impl Record {
                     }
                 }
                 Kept::Sample(sample) => {
-                    let differs = |(a, b): (u64, &u64)| {
-                        how.bound.compare(how.of, a, *b) == Outcome::Different
+                    let differs = |((thread, a), b): ((usize, u64), &u64)| {
+                        let bound = snippet.bound(index, thread, how, slack.as_ref());
+                        bound.compare(how.of, a, *b) == Outcome::Different
                     };
                     if let Some(at) = sampled(values).zip(sample).position(differs) {
                         return Err(format!("sample {at} of output {index} is out of bounds"));
@@ -171,7 +182,8 @@ impl Record {
     }
 }
 
-fn sampled(values: &[u64]) -> impl Iterator<Item = u64> {
+/// The results that a sample keeps, with their threads.
+fn sampled(values: &[u64]) -> impl Iterator<Item = (usize, u64)> {
     let step = values.len().div_ceil(SAMPLE).max(1);
-    values.iter().copied().step_by(step)
+    values.iter().copied().enumerate().step_by(step)
 }

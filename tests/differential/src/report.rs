@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::{
     kind::Outcome,
+    recorded::{Record, key},
     snippet::{Cases, Snippet},
 };
 
@@ -75,6 +76,7 @@ impl Comparison {
         right: &[Vec<u64>],
     ) -> Comparison {
         let mut all = Comparison::new(snippet, target);
+        let slack = snippet.slack.as_ref().map(|of| of(&cases.inputs));
         for (output, how) in snippet.compared().into_iter().enumerate() {
             let (Some(left), Some(right)) = (left.get(output), right.get(output)) else {
                 continue;
@@ -88,7 +90,10 @@ impl Comparison {
             }
             for (thread, (&a, &b)) in left.iter().zip(right).enumerate() {
                 all.cases += 1;
-                match how.bound.compare(how.of, a, b) {
+                match snippet
+                    .bound(output, thread, how, slack.as_ref())
+                    .compare(how.of, a, b)
+                {
                     Outcome::Equal => all.equal_bits += 1,
                     Outcome::Within => all.within_bound += 1,
                     Outcome::Different => {
@@ -105,6 +110,30 @@ impl Comparison {
                         }
                     }
                 }
+            }
+        }
+        all
+    }
+
+    /// Compares a device's results with those that were recorded: outputs count, not registers.
+    pub fn with_record(
+        snippet: &Snippet,
+        cases: &Cases,
+        record: &Record,
+        results: &[Vec<u64>],
+    ) -> Comparison {
+        let mut all = Comparison::new(snippet, &record.target);
+        if record.key != key(snippet, cases) {
+            all.error =
+                Some("the snippet or its operands have changed since it was recorded".into());
+            return all;
+        }
+        all.cases = record.outputs.len();
+        match record.check(snippet, cases, results) {
+            Ok(()) => all.equal_bits = all.cases,
+            Err(difference) => {
+                all.mismatches = all.cases;
+                all.error = Some(format!("not as recorded: {difference}"));
             }
         }
         all

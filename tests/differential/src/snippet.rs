@@ -12,7 +12,9 @@ use std::{
     sync::Arc,
 };
 
-use crate::kind::{Bound, Operand, Random};
+use tesserine_emulator::tensor_map::{DataType, L2Promotion, MAP_BYTES, OobFill, Swizzle};
+
+use crate::kind::{Bound, Draw, Element, Operand, Random};
 
 /// What first has an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +120,9 @@ pub struct Output {
 /// meaning of the instruction.
 type Reference = Arc<dyn Fn(&[Vec<u64>]) -> Vec<Vec<u64>> + Send + Sync>;
 
+/// From the operands, how far the results may be off beside what their bounds say, `slack[output][thread]`.
+type Slack = Arc<dyn Fn(&[Vec<u64>]) -> Vec<Vec<f64>> + Send + Sync>;
+
 /// An instruction or a few, with operands and results.
 #[derive(Clone)]
 pub struct Snippet {
@@ -140,7 +145,30 @@ pub struct Snippet {
     pub raw: Option<(Operand, usize)>,
     /// Words that the kernel changes: registers of that kind, drawn at random or zero at first.
     pub extra: Option<(Output, usize, bool)>,
+    /// A tensor in global memory, of which `%raw` is the address of a tensor map; compared afterwards.
+    pub tensor: Option<Tensor>,
     pub reference: Option<Reference>,
+    /// What is added to the bounds of single cases.
+    pub slack: Option<Slack>,
+}
+
+/// A tensor that bulk copies reach by a map: the parameters of `cuTensorMapEncodeTiled`, but for the address.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    pub data_type: DataType,
+    /// Elements, innermost first.
+    pub dims: Vec<u64>,
+    /// Bytes, of all dimensions but the innermost.
+    pub strides: Vec<u64>,
+    pub box_dim: Vec<u32>,
+    pub element_strides: Vec<u32>,
+    pub swizzle: Swizzle,
+    pub promotion: L2Promotion,
+    pub fill: OobFill,
+    /// What its memory is drawn as: registers of 64 bits, so many of them.
+    pub of: Operand,
+    pub words: usize,
+    pub bound: Bound,
 }
 
 /// Values that a snippet runs on.
@@ -150,6 +178,7 @@ pub struct Cases {
     pub inputs: Vec<Vec<u64>>,
     pub raw: Vec<u64>,
     pub extra: Vec<u64>,
+    pub tensor: Vec<u64>,
 }
 
 /// Bytes of a register in memory, of operands and results.
@@ -171,7 +200,9 @@ impl Snippet {
             shared: 0,
             raw: None,
             extra: None,
+            tensor: None,
             reference: None,
+            slack: None,
         }
     }
 
@@ -250,6 +281,43 @@ impl Snippet {
         }
     }
 
+    /// With a tensor, whose map lies where raw bytes do.
+    pub fn tensor(self, tensor: Tensor) -> Snippet {
+        let map = Operand {
+            width: 64,
+            element: Element::Bits,
+            draw: Draw::Below(1),
+        };
+        Snippet {
+            tensor: Some(tensor),
+            raw: Some((map, MAP_BYTES / 8)),
+            ..self
+        }
+    }
+
+    /// Room that hangs on the operands: sums, whose terms' magnitudes bound their errors.
+    pub fn slack(
+        self,
+        of: impl Fn(&[Vec<u64>]) -> Vec<Vec<f64>> + Send + Sync + 'static,
+    ) -> Snippet {
+        Snippet {
+            slack: Some(Arc::new(of)),
+            ..self
+        }
+    }
+
+    /// The bound of a result.
+    pub fn bound(
+        &self,
+        output: usize,
+        thread: usize,
+        how: Output,
+        slack: Option<&Vec<Vec<f64>>>,
+    ) -> Bound {
+        let more = slack.and_then(|s| s.get(output)?.get(thread));
+        more.map_or(how.bound, |more| how.bound.with_slack(*more))
+    }
+
     /// A reference for threads that do not see each other.
     pub fn refer(self, of: impl Fn(&[u64]) -> u64 + Send + Sync + 'static) -> Snippet {
         self.refer_all(move |inputs| {
@@ -270,6 +338,15 @@ impl Snippet {
         Snippet {
             reference: Some(Arc::new(of)),
             ..self
+        }
+    }
+
+    /// The same for a few hundred threads, if the number does not matter to it: for quick checks.
+    pub fn smaller(self) -> Snippet {
+        let free = self.grid == 32 && self.cluster == 1;
+        match free && self.raw.is_none() && self.extra.is_none() && self.tensor.is_none() {
+            true => Snippet { grid: 4, ..self },
+            false => self,
         }
     }
 
@@ -318,7 +395,16 @@ impl Snippet {
             Some((_, count, false)) => vec![0; count],
             None => Vec::new(),
         };
-        Cases { inputs, raw, extra }
+        let tensor = self
+            .tensor
+            .as_ref()
+            .map_or(Vec::new(), |t| fill((t.of, t.words)));
+        Cases {
+            inputs,
+            raw,
+            extra,
+            tensor,
+        }
     }
 
     /// Bytes of the operands: each a slot, threads side by side, then the raw registers side by side.
@@ -380,10 +466,19 @@ impl Snippet {
         all
     }
 
-    /// What [`Snippet::results`] gives, each with how it compares.
+    /// What a run gives, each output with how it compares: the extra registers and the tensor's memory are the last ones.
     pub fn compared(&self) -> Vec<Output> {
         let extra = self.extra.iter().map(|(output, ..)| *output);
-        self.outputs.iter().copied().chain(extra).collect()
+        let tensor = self.tensor.iter().map(|t| Output {
+            of: t.of,
+            bound: t.bound,
+        });
+        self.outputs
+            .iter()
+            .copied()
+            .chain(extra)
+            .chain(tensor)
+            .collect()
     }
 
     /// The kernel, without the module's head.
@@ -400,6 +495,12 @@ impl Snippet {
             ".visible .entry {entry}(.param .u64 {entry}_in, .param .u64 {entry}_out)"
         ));
         line(format_args!(".reqntid {}, 1, 1", self.block));
+        if self.cluster > 1 {
+            line(format_args!(
+                ".explicitcluster\n.reqnctapercluster {}, 1, 1",
+                self.cluster
+            ));
+        }
         line(format_args!("{{"));
         line(format_args!("\t.reg .b32 %tid_, %lane_, %gid, %t32;"));
         line(format_args!("\t.reg .b64 %in, %out, %raw, %extra, %t64;"));
@@ -471,6 +572,11 @@ impl Snippet {
         line(format_args!("\tret;\n}}"));
         text
     }
+}
+
+/// Words as they lie in memory.
+pub fn words(of: &[u64]) -> Vec<u8> {
+    of.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
 /// The head of a module.

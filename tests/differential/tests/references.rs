@@ -62,8 +62,11 @@ fn references_give_as_many_results_as_the_snippets_say() {
             "{}",
             snippet.name
         );
-        for (result, output) in results.iter().zip(snippet.compared()) {
-            assert_eq!(result.len(), snippet.threads(), "{}", snippet.name);
+        let extra = snippet.extra.map(|(_, count, _)| count);
+        let lengths = vec![snippet.threads(); snippet.outputs.len()];
+        let lengths = lengths.into_iter().chain(extra);
+        for ((result, output), length) in results.iter().zip(snippet.compared()).zip(lengths) {
+            assert_eq!(result.len(), length, "{}", snippet.name);
             let outside = result.iter().find(|v| **v & !output.of.mask() != 0);
             assert_eq!(outside, None, "{} is wider than its register", snippet.name);
         }
@@ -118,10 +121,14 @@ fn records_survive_their_file() {
         let record = Record::new(snippet, "sm_80", &cases, &results);
         let read = Record::read(&format!("# head\n{}\n", record.line())).expect("a record");
         assert_eq!(read, std::slice::from_ref(&record));
-        assert_eq!(record.check(snippet, &results), Ok(()));
+        assert_eq!(record.check(snippet, &cases, &results), Ok(()));
         let mut other = results.clone();
         other[0][0] ^= 0x4000_0000;
-        assert!(record.check(snippet, &other).is_err(), "{}", snippet.name);
+        assert!(
+            record.check(snippet, &cases, &other).is_err(),
+            "{}",
+            snippet.name
+        );
         assert_eq!(
             matches!(record.outputs[0], Kept::Hash(_)),
             snippet.name == "add.s32"

@@ -159,6 +159,10 @@ fn default_set(runner: &mut Runner) -> Result<(), Failure> {
     let mut command = runner.command(&tess);
     command.args(["test", "kernels-dsl", "examples", "tests/conformance/tiles"]);
     runner.step("tests of the kernels and examples", command)?;
+    let mut command = runner.command(&tess);
+    command.args(["test", "--device", "all"]);
+    command.args(["kernels-dsl", "examples", "tests/conformance/tiles"]);
+    runner.step("the same on the emulator, for every target", command)?;
 
     let ci = runner.root().join("target/ci");
     let _ = fs::remove_dir_all(&ci);

@@ -103,6 +103,30 @@ impl<'a> Lower<'a> {
         (pointer, constant + row * layout.pitch + plan.start)
     }
 
+    /// As [`shared_place`](Self::shared_place), of `width` neighbours in a row that are read. Beyond the rows and columns that
+    /// are filled lies padding, which nothing wrote: threads there read the last that is filled, and what they get is
+    /// never stored nor summed.
+    fn shared_source(&mut self, plan: &mut SharedPlan<'_>, at: [u32; 2], width: u32) -> (Val, u32) {
+        let [rows, columns] = plan.tile.shape;
+        let last = [rows - 1, columns - width];
+        if (0..2).all(|d| at[d] + plan.reach[d] <= last[d]) {
+            return self.shared_place(plan, at);
+        }
+        let place = self.b.go_to(Place::Prologue);
+        let [row, column] = [0, 1].map(|d| {
+            let there = self.b.add(plan.thread[d], Val::i32(at[d]));
+            if at[d] + plan.reach[d] <= last[d] {
+                return there;
+            }
+            let filled = self.b.icmp("ule", there, Val::i32(last[d]));
+            self.b.select(filled, there, Val::i32(last[d]))
+        });
+        let bytes = self.shared_byte(plan, row, column);
+        let pointer = self.shared_pointer(bytes);
+        self.b.go_to(place);
+        (self.b.offset(pointer, plan.slot), plan.start)
+    }
+
     /// Where an element lies in its tile. Tiles begin at multiples of what is permuted, so that this is the same in all that
     /// have one layout, and loops that follow each other share it.
     fn shared_byte(&mut self, plan: &SharedPlan<'_>, row: Val, column: Val) -> Val {
@@ -271,9 +295,13 @@ impl<'a> Lower<'a> {
             offsets,
             transposed,
         };
+        let columns = self.kernel.channels[channel].tiles[tile as usize].shape[1];
         let regs = match Matrices::of(&read, elem) {
-            Some(matrices) => self.read_matrices(op, channel, tile, &read, &matrices)?,
-            None => self.read_elements(op, channel, tile, &read),
+            // Chunks are read whole.
+            Some(matrices) if columns.is_multiple_of(8) => {
+                self.read_matrices(op, channel, tile, &read, &matrices)?
+            }
+            _ => self.read_elements(op, channel, tile, &read),
         };
         let ring = &self.kernel.channels[channel];
         if ring.barriers.is_none() {
@@ -306,7 +334,7 @@ impl<'a> Lower<'a> {
             let words = if plan.outside(at) {
                 vec![Val::i32(0); count]
             } else {
-                let (pointer, constant) = self.shared_place(&mut plan, at);
+                let (pointer, constant) = self.shared_source(&mut plan, at, 8);
                 let pointer = self.b.offset(pointer, Val::i64(constant as i64));
                 self.b
                     .call_many(&vec![I32; count], &name, &[pointer], Effect::Convergent)
@@ -333,7 +361,15 @@ impl<'a> Lower<'a> {
         let mut plan = self.shared_plan(channel, tile, op.operands[0], &threads);
         let neighbours = layout.contiguous(if read.transposed { 0 } else { 1 });
         let aligned = 1 << read.offsets[1].trailing_zeros().min(4);
+        let filled = 1 << plan.tile.shape[1].trailing_zeros();
         let width = neighbours.min(CHUNK / plan.element).min(aligned);
+        let end = |first| read.at(first)[1] + plan.reach[1] + width;
+        let mut firsts = (0..layout.registers()).step_by(width as usize);
+        let width = if firsts.any(|first| end(first) > plan.tile.shape[1]) {
+            width.min(filled)
+        } else {
+            width
+        };
         let mut regs: Vec<Val> = Vec::with_capacity(layout.registers() as usize);
         let mut seen: HashMap<[u32; 2], usize> = HashMap::new();
         for first in (0..layout.registers()).step_by(width as usize) {
@@ -348,7 +384,7 @@ impl<'a> Lower<'a> {
                 vec![Val::i32(0); bytes.div_ceil(4) as usize]
             } else {
                 // In PTX, since LLVM would join loads of several steps of K, and hold all that they bring.
-                let (pointer, constant) = self.shared_place(&mut plan, at);
+                let (pointer, constant) = self.shared_source(&mut plan, at, width);
                 let words = ptx_table::words(bytes);
                 let template = ptx_table::load_shared(words, constant as i64);
                 self.b.asm(
@@ -366,10 +402,9 @@ impl<'a> Lower<'a> {
 }
 
 impl SharedPlan<'_> {
-    /// Whether even the first thread is beyond the tile's bytes: what it would read is padding.
+    /// Whether even the first thread is beyond what is filled: what it would read is padding.
     fn outside(&self, at: [u32; 2]) -> bool {
-        let layout = self.tile.layout;
-        at[0] >= layout.rows || at[1] * self.element >= layout.pitch * layout.panels
+        (0..2).any(|d| at[d] >= self.tile.shape[d])
     }
 }
 

@@ -33,8 +33,12 @@ struct AgentState {
 struct Fences {
     /// What relaxed reads saw, acquired by the next fence.
     pending: Token,
+    /// Of that, what a fence of the block's scope acquires.
+    pending_near: Token,
     /// What the last fence released, given to relaxed writes that follow.
     released: Option<Token>,
+    /// What the last one did, if that is another, of the block's scope.
+    released_near: Option<Token>,
 }
 
 /// The threads of a block: what each knows of the order of accesses.
@@ -129,6 +133,7 @@ impl Clocks {
             known: &self.known[thread as usize],
             fenced: &self.fenced[thread as usize],
             proxy: Proxy::Generic,
+            near: false,
         }
     }
 
@@ -141,6 +146,7 @@ impl Clocks {
             known: &state.known,
             fenced: &state.fenced,
             proxy: state.proxy,
+            near: false,
         }
     }
 
@@ -424,12 +430,28 @@ impl Clocks {
     /// `fence.acq_rel`, `fence.sc`, `membar`: acquires what relaxed reads before it saw, and releases to relaxed writes after it.
     pub(crate) fn fence(&mut self, warp: u32, mask: u32) {
         for thread in self.of_mask(warp, mask) {
-            let pending = std::mem::take(&mut self.fences(thread).pending);
+            let near = std::mem::take(&mut self.fences(thread).pending_near);
+            let mut pending = std::mem::take(&mut self.fences(thread).pending);
+            pending.merge(&near);
             if !pending.is_empty() {
                 self.acquire(thread, &pending);
             }
             let released = self.release(thread);
-            self.fences(thread).released = Some(released);
+            let fences = self.fences(thread);
+            fences.released = Some(released);
+            fences.released_near = None;
+        }
+    }
+
+    /// The same in the scope of the block (`.cta`): between its own threads.
+    pub(crate) fn fence_near(&mut self, warp: u32, mask: u32) {
+        for thread in self.of_mask(warp, mask) {
+            let near = std::mem::take(&mut self.fences(thread).pending_near);
+            if !near.is_empty() {
+                self.acquire(thread, &near);
+            }
+            let released = self.release(thread);
+            self.fences(thread).released_near = Some(released);
         }
     }
 
@@ -438,6 +460,19 @@ impl Clocks {
         if !token.is_empty() {
             self.fences(thread).pending.merge(token);
         }
+    }
+
+    /// The same of what a thread of the block released.
+    pub(crate) fn saw_near(&mut self, thread: u32, token: &Token) {
+        if !token.is_empty() {
+            self.fences(thread).pending_near.merge(token);
+        }
+    }
+
+    /// What a relaxed write releases to threads of the block.
+    pub(crate) fn fence_token_near(&self, thread: u32) -> Option<&Token> {
+        let fences = self.fences.get(thread as usize)?;
+        fences.released_near.as_ref().or(fences.released.as_ref())
     }
 
     /// What a relaxed write releases: what the thread's last fence did.

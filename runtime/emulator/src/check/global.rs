@@ -47,7 +47,7 @@ impl GlobalShadow {
         GlobalShadow { ranges }
     }
 
-    /// Checks an access by a thread or agent with that view, at the instruction number `place` (below 2^29), and records it. What lies
+    /// Checks an access by a thread or agent with that view, at the instruction number `place` (below 2^28), and records it. What lies
     /// outside the allocations is left out.
     pub(crate) fn access(
         &self,

@@ -26,4 +26,4 @@ pub(crate) use clocks::{Agent, Clocks, cluster_barrier};
 pub(crate) use global::GlobalShadow;
 pub(crate) use order::{Epoch, Proxy, Token, View};
 pub(crate) use shadow::{Access, Conflict, ConflictKind, SharedShadow};
-pub(crate) use sync::SyncTable;
+pub(crate) use sync::{Entry, SyncTable};

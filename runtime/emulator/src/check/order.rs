@@ -354,6 +354,11 @@ impl Token {
         self.fenced.merge(&other.fenced);
     }
 
+    /// Whether what happened then is part of it. Seal it before.
+    pub(crate) fn covers(&self, epoch: Epoch) -> bool {
+        self.view.sealed().is_some_and(|base| base.covers(epoch))
+    }
+
     /// Makes acquiring it fast; for tokens that many will acquire, once they are whole.
     pub(crate) fn seal(&mut self) {
         self.view.seal();
@@ -377,11 +382,18 @@ pub(crate) struct View<'a> {
     pub(super) known: &'a Known,
     pub(super) fenced: &'a Known,
     pub(super) proxy: Proxy,
+    /// A strong access whose scope is the block (`.cta`), which other blocks' accesses race with.
+    pub(super) near: bool,
 }
 
 impl View<'_> {
     pub(crate) fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// For an access of the block's scope.
+    pub(crate) fn scoped(self, near: bool) -> Self {
+        View { near, ..self }
     }
 
     /// Whether what happened then precedes this.
@@ -391,6 +403,13 @@ impl View<'_> {
             || epoch.same_thread(self.epoch)
             || self.known.base.covers(epoch)
             || among(&self.known.extra, epoch)
+    }
+
+    /// Whether anything that a block did precedes this.
+    pub(crate) fn knows_block(&self, block: u32) -> bool {
+        let clocks = self.known.base.clocks_of(block);
+        let started = clocks.is_some_and(|c| c.iter().any(|clock| *clock > 0));
+        started || self.known.extra.iter().any(|e| e.block() == block)
     }
 
     /// Whether a proxy fence stands between what happened then and this.

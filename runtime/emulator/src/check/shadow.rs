@@ -60,12 +60,18 @@ const MARK_READ: u32 = 0;
 const MARK_STRONG_READ: u32 = 1;
 const MARK_STRONG_WRITE: u32 = 2;
 const MARK_READ_ONLY: u32 = 3;
-const MARK_PLACE: u32 = (1 << 29) - 1;
+const MARK_NEAR: u32 = 1 << 28;
+const MARK_PLACE: u32 = (1 << 28) - 1;
 
 impl Mark {
-    fn new(kind: u32, proxy: Proxy, place: u32) -> Mark {
-        let proxy = (proxy == Proxy::Async) as u32;
-        Mark(kind << 30 | proxy << 29 | place & MARK_PLACE)
+    fn new(kind: u32, view: &View<'_>, place: u32) -> Mark {
+        let proxy = (view.proxy == Proxy::Async) as u32;
+        let near = if view.near { MARK_NEAR } else { 0 };
+        Mark(kind << 30 | proxy << 29 | near | place & MARK_PLACE)
+    }
+
+    fn is_near(self) -> bool {
+        self.0 & MARK_NEAR != 0
     }
 
     fn kind(self) -> u32 {
@@ -116,10 +122,15 @@ impl Entry {
         let kind = mark.kind();
         match self.mark.kind() {
             MARK_READ => kind == MARK_READ,
-            MARK_STRONG_READ => kind != MARK_READ_ONLY,
+            MARK_STRONG_READ => {
+                kind == MARK_READ
+                    || kind != MARK_READ_ONLY && (!self.mark.is_near() || mark.is_near())
+            }
             // What follows one of the async proxy in order may still want a proxy fence after one of the generic proxy.
             MARK_STRONG_WRITE => {
-                kind == MARK_STRONG_WRITE && (self.mark.is_async() || !mark.is_async())
+                kind == MARK_STRONG_WRITE
+                    && (self.mark.is_async() || !mark.is_async())
+                    && (!self.mark.is_near() || mark.is_near())
             }
             _ => false,
         }
@@ -231,6 +242,9 @@ impl Cell {
             access,
             Access::StrongRead | Access::StrongWrite | Access::Atomic
         );
+        // Each must have the other in its scope (PTX ISA §8.7.1, Morally strong operations).
+        let apart = entry.warp >> 32 != u64::from(view.epoch.block());
+        let strong = strong && !(apart && (view.near || entry.mark.is_near()));
         let writes = matches!(access, Access::Write | Access::StrongWrite | Access::Atomic);
         let place = entry.mark.place();
         match entry.mark.kind() {
@@ -292,11 +306,11 @@ impl Cell {
         if access == Access::Write {
             self.clear_set(sets);
             self.write = view.epoch();
-            self.write_mark = Mark::new(0, view.proxy, place);
+            self.write_mark = Mark::new(0, view, place);
             self.state |= WRITTEN;
             return Ok(());
         }
-        let mark = Mark::new(kind, view.proxy, place);
+        let mark = Mark::new(kind, view, place);
         if writes {
             self.state |= WRITTEN | STRONG;
         }
@@ -568,7 +582,7 @@ impl SharedShadow {
     }
 
     /// Checks an access of `bytes` bytes from `at` on by a thread or agent with that view ([`super::Clocks::view`],
-    /// [`super::Clocks::agent_view`]), at the instruction number `place` (below 2^29), and records it.
+    /// [`super::Clocks::agent_view`]), at the instruction number `place` (below 2^28), and records it.
     ///
     /// The view may be of another block, where shared memory of a cluster is accessed. After a conflict, some bytes are recorded and
     /// some are not.

@@ -7,7 +7,7 @@
 //! vector forms are atomic each by itself, as the ISA has it.
 
 use super::{
-    memory::{Order, space_and_order},
+    memory::{Access, Order, space_and_order},
     operands::{Addr, Decoder, Dst, Refused, Src, Type},
 };
 use crate::{
@@ -58,7 +58,7 @@ pub(crate) struct Op {
     kind: Kind,
     ty: Type,
     space: Space,
-    order: Order,
+    access: Access,
     address: Addr,
     /// The old values; empty for `red`.
     to: Vec<Dst>,
@@ -142,8 +142,7 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
     if access.non_coherent || strange.iter().any(|m| d.has(m)) {
         return Err("a modifier is of loads and stores only".into());
     }
-    let order = access.order;
-    if !returns && matches!(order, Order::Acquire | Order::AcquireRelease) {
+    if !returns && matches!(access.order, Order::Acquire | Order::AcquireRelease) {
         return Err("a reduction reads nothing, so it acquires nothing".into());
     }
     let width = match () {
@@ -217,7 +216,7 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
         kind,
         ty,
         space,
-        order,
+        access,
         address,
         to,
         with,
@@ -238,9 +237,9 @@ fn half(kind: Kind, format: Half, old: u16, with: u16) -> u16 {
     }
 }
 
-/// What stands in memory afterwards. `flush` is for `add.f32`: §9.7.13.5 has it flush subnormals in global memory, and keep them in shared
-/// memory.
-fn change(kind: Kind, ty: Type, old: u64, with: u64, swap: u64, flush: bool) -> u64 {
+/// What stands in memory afterwards. Float sums differ in global memory: §9.7.13.5 has `add.f32` flush subnormals there, and keep them in
+/// shared memory.
+fn change(kind: Kind, ty: Type, old: u64, with: u64, swap: u64, global: bool) -> u64 {
     let halves = |format: Half| {
         let of = |shift: u32| {
             let value = half(kind, format, (old >> shift) as u16, (with >> shift) as u16);
@@ -256,11 +255,12 @@ fn change(kind: Kind, ty: Type, old: u64, with: u64, swap: u64, flush: bool) -> 
         (_, Type::Bf16 | Type::Bf16x2) => halves(Half::Bf16),
         (_, Type::F32) => {
             let modifiers = Modifiers {
-                ftz: flush,
+                ftz: global,
                 ..Modifiers::default()
             };
             single::add(old as u32, with as u32, modifiers).into()
         }
+        (_, Type::F64) if global => double::add_in_global(old, with),
         (_, Type::F64) => double::add(old, with, Default::default()),
         (Kind::Add, _) => old.wrapping_add(with),
         (Kind::Min, Type::S32) => u64::from((old as i32).min(with as i32) as u32),
@@ -288,7 +288,7 @@ impl Op {
             kind,
             ty,
             space,
-            order,
+            access,
             ..
         } = *self;
         let bytes = ty.bits() / 8;
@@ -303,15 +303,15 @@ impl Op {
                 let whole = u64::from(bytes) * with.len() as u64;
                 step.resolve(space, address, whole, whole, lane)?;
             }
-            let flush = match space {
+            let global = match space {
                 Space::Generic => space_at(address) == Space::Global,
                 _ => space == Space::Global,
             };
             for (i, with) in with.iter().enumerate() {
                 let at = address + u64::from(bytes) * i as u64;
                 let (with, swap) = (with[lane] & mask, swap[lane] & mask);
-                old[i][lane] = step.update(space, at, bytes, lane, order, |old| {
-                    change(kind, ty, old, with, swap, flush)
+                old[i][lane] = step.update(space, at, bytes, lane, access, |old| {
+                    change(kind, ty, old, with, swap, global)
                 })?;
             }
         }

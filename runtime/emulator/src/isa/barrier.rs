@@ -47,7 +47,10 @@ pub(crate) enum Op {
     ClusterWait {
         acquire: bool,
     },
-    Fence,
+    /// In the scope of the block, or in a wider one.
+    Fence {
+        near: bool,
+    },
     ProxyFence(Proxy),
 }
 
@@ -174,7 +177,7 @@ fn decode_fence(d: &Decoder<'_>) -> Result<Op, Refused> {
     ];
     d.only(&known)?;
     d.expect_count(0..=0)?;
-    Ok(Op::Fence)
+    Ok(Op::Fence { near: d.has("cta") })
 }
 
 impl Op {
@@ -243,8 +246,8 @@ impl Op {
                 step.cluster_wait(*acquire);
                 Ok(Flow::Next)
             }
-            Op::Fence => {
-                step.fence();
+            Op::Fence { near } => {
+                step.fence(*near);
                 Ok(Flow::Next)
             }
             Op::ProxyFence(proxy) => {
@@ -293,12 +296,12 @@ fn arrive(
     let expected = threads
         .map(|t| uniform(step, t, "counts of threads"))
         .transpose()?;
+    let all = 32 * step.grid.warps();
     if let Some(threads) = expected
-        && (threads == 0 || threads % 32 != 0 || threads > 32 * step.grid.warps())
+        && (threads == 0 || threads % 32 != 0 || threads > all)
     {
         let message = format!(
-            "barrier {id} is to have {threads} threads: that must be a multiple of 32, and at most the block's {}",
-            32 * step.grid.warps()
+            "barrier {id} is to have {threads} threads: that must be a multiple of 32, and at most the block's {all}"
         );
         return Err(step.fault(FaultKind::Operand, message, step.lanes));
     }
@@ -306,7 +309,7 @@ fn arrive(
     let live = step.cluster.blocks[rank].warps[warp as usize].live;
     let state = &mut step.cluster.blocks[rank].barriers[id as usize];
     let begun = state.arrived > 0;
-    if begun && state.expected != expected {
+    if begun && state.expected.unwrap_or(all) != expected.unwrap_or(all) {
         let word = |e: Option<u32>| e.map_or("all".to_owned(), |e| e.to_string());
         let message = format!(
             "barrier {id} has {} threads for those who came before, and {} for these",
@@ -315,7 +318,10 @@ fn arrive(
         );
         return Err(step.fault(FaultKind::Barrier, message, lanes));
     }
-    state.expected = expected;
+    if !begun {
+        state.expected = expected;
+    }
+    state.at = step.at;
     // Whole warps count as 32 threads, also a last one that has fewer.
     state.arrived += if lanes == live {
         32
@@ -332,7 +338,7 @@ fn arrive(
         state.held += vote.count_ones();
         state.voted += lanes.count_ones();
     }
-    if let Some(expected) = expected
+    if let Some(expected) = state.expected
         && state.arrived > expected
     {
         let message = format!(
@@ -422,7 +428,7 @@ impl Cluster {
                             barrier.arrived
                         ),
                         threads: block.threads(&barrier.passed),
-                        place: None,
+                        place: grid.program.place(barrier.at),
                         notes: Vec::new(),
                     });
                 }

@@ -10,7 +10,7 @@ use crate::{
     numeric::{
         Modifiers, Rounding, convert,
         format::{BF16, E2M1, E2M3, E3M2, E4M3, E5M2, F16, F32, F64, Format, TF32},
-        lanes,
+        lanes, single,
     },
 };
 
@@ -42,6 +42,12 @@ pub(crate) enum Op {
         to: Dst,
         from: Src,
         how: How,
+    },
+    /// Of one number, by the host, which rounds and clamps alike.
+    Native {
+        to: Dst,
+        from: Src,
+        what: Native,
     },
     WidenF16 {
         to: Word,
@@ -79,6 +85,77 @@ pub(crate) enum Op {
         bits: u32,
         how: How,
     },
+}
+
+/// The conversions that programs are full of, as the host does them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Native {
+    /// `cvt.rn.f32.s32`
+    SignedToSingle,
+    /// `cvt.rn.f32.u32`
+    UnsignedToSingle,
+    /// `cvt.rzi.s32.f32`
+    SingleToSigned,
+    /// `cvt.rzi.u32.f32`
+    SingleToUnsigned,
+    /// `cvt.rni.f32.f32`
+    Nearest,
+    /// `cvt.rzi.f32.f32`
+    Truncated,
+    /// `cvt.rmi.f32.f32`
+    Floor,
+    /// `cvt.rpi.f32.f32`
+    Ceiling,
+}
+
+impl Native {
+    fn of(how: How) -> Option<Native> {
+        let rounding = how.modifiers.rounding;
+        let bare = Modifiers {
+            rounding,
+            ..Modifiers::default()
+        };
+        if how.modifiers != bare || how.finite {
+            return None;
+        }
+        let nearest = rounding == Rounding::NearestEven;
+        let zero = rounding == Rounding::Zero;
+        Some(match (how.from, how.to) {
+            (Kind::Integer { bits: 32, signed }, Kind::Float(&F32)) if nearest => match signed {
+                true => Native::SignedToSingle,
+                false => Native::UnsignedToSingle,
+            },
+            (Kind::Float(&F32), Kind::Integer { bits: 32, signed }) if zero => match signed {
+                true => Native::SingleToSigned,
+                false => Native::SingleToUnsigned,
+            },
+            (Kind::Float(&F32), Kind::Float(&F32)) if how.whole => match rounding {
+                Rounding::NearestEven => Native::Nearest,
+                Rounding::Zero => Native::Truncated,
+                Rounding::Down => Native::Floor,
+                Rounding::Up => Native::Ceiling,
+                Rounding::NearestAway => return None,
+            },
+            _ => return None,
+        })
+    }
+
+    fn apply(self, values: &[u64; LANES]) -> [u64; LANES] {
+        fn float(values: &[u64; LANES], of: impl Fn(u32) -> f32) -> [u64; LANES] {
+            values.map(|v| single::canonical(of(v as u32)).into())
+        }
+        let bits = f32::from_bits;
+        match self {
+            Native::SignedToSingle => float(values, |v| v as i32 as f32),
+            Native::UnsignedToSingle => float(values, |v| v as f32),
+            Native::SingleToSigned => values.map(|v| u64::from(bits(v as u32) as i32 as u32)),
+            Native::SingleToUnsigned => values.map(|v| u64::from(bits(v as u32) as u32)),
+            Native::Nearest => float(values, |v| bits(v).round_ties_even()),
+            Native::Truncated => float(values, |v| bits(v).trunc()),
+            Native::Floor => float(values, |v| bits(v).floor()),
+            Native::Ceiling => float(values, |v| bits(v).ceil()),
+        }
+    }
 }
 
 /// How one number becomes another.
@@ -197,6 +274,10 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
         how.whole = whole;
     }
     check(how, (to_count, from_count), rounding)?;
+    let first = first_target(how, to_count);
+    if d.target.sm < first {
+        return Err(Refused(format!("it needs sm_{first}")));
+    }
     let single = d.count() == 2;
     d.expect_count(2..=3)?;
     let wide = constant_type(from, from_count, from_bits);
@@ -229,6 +310,9 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
     let source = d.operand(1)?;
     let from = d.src(source, wide)?;
     let to = d.dst(d.operand(0)?)?;
+    if let Some(what) = Native::of(how) {
+        return Ok(Op::Native { to, from, what });
+    }
     if to_count == 2 {
         return Ok(Op::Two {
             to,
@@ -313,7 +397,7 @@ fn check(how: How, counts: (u32, u32), rounding: Option<Rounding>) -> Result<(),
         relu,
         ..
     } = how.modifiers;
-    let bits = |kind| match kind {
+    let digits = |kind| match kind {
         Kind::Float(format) => Some(format.mantissa),
         Kind::Tf32 => Some(TF32.mantissa),
         Kind::Integer { .. } | Kind::Ue8m0 => None,
@@ -325,18 +409,40 @@ fn check(how: How, counts: (u32, u32), rounding: Option<Rounding>) -> Result<(),
     if ftz && !single {
         return refuse("`.ftz` is for `.f32`");
     }
+    let brain = how.from == Kind::Float(&BF16) || how.to == Kind::Float(&BF16);
+    if brain && saturate {
+        return refuse("`.sat` is not for `.bf16`");
+    }
+    let byte = |kind| matches!(kind, Kind::Integer { bits: 8, .. });
+    if brain && (byte(how.from) || byte(how.to)) {
+        return refuse("`.bf16` and integers of 8 bits do not convert");
+    }
+    if rounding == Some(Rounding::NearestAway) && how.to != Kind::Tf32 {
+        return refuse("`.rna` is for `.tf32`");
+    }
     match (how.from, how.to) {
-        (Kind::Integer { .. }, Kind::Integer { .. }) => {
+        (
+            Kind::Integer { bits, signed },
+            Kind::Integer {
+                bits: wanted,
+                signed: as_signed,
+            },
+        ) => {
             if rounding.is_some() || ftz || relu || how.finite {
                 return refuse("integers take only `.sat`");
             }
+            let holds = match (signed, as_signed) {
+                (true, false) => false,
+                (false, true) => wanted > bits,
+                _ => wanted >= bits,
+            };
+            if saturate && holds {
+                return refuse("nothing is there for `.sat` to clamp");
+            }
         }
-        (Kind::Integer { .. }, Kind::Float(f)) if !narrow(how.to) => {
+        (Kind::Integer { .. }, Kind::Float(_)) if !narrow(how.to) => {
             if rounding.is_none() || how.whole || relu || how.finite {
                 return refuse("an integer becomes a float by `.rn`, `.rz`, `.rm` or `.rp`");
-            }
-            if saturate && *f == BF16 {
-                return refuse("`.sat` is not for `.bf16`");
             }
         }
         (Kind::Float(_), Kind::Integer { .. }) if !narrow(how.from) => {
@@ -365,7 +471,7 @@ fn check(how: How, counts: (u32, u32), rounding: Option<Rounding>) -> Result<(),
         }
         (Kind::Float(from), Kind::Float(to)) if narrow(how.to) => {
             let source = (*from == F32 && counts == (2, 1)) || (*from == F16 && counts == (2, 2));
-            let six_bits = *to == E2M1 || *to == E2M3 || *to == E3M2;
+            let six_bits = *to == E2M3 || *to == E3M2;
             if !source
                 || (six_bits && *from == F16)
                 || !nearest_only
@@ -390,14 +496,18 @@ fn check(how: How, counts: (u32, u32), rounding: Option<Rounding>) -> Result<(),
                 return refuse("`.relu` and `.satfinite` need `.f32` to `.f16` or `.bf16`");
             }
             let halves = (*from == F16 && *to == BF16) || (*from == BF16 && *to == F16);
-            let loses = bits(how.from) > bits(how.to) || halves;
+            let loses = digits(how.from) > digits(how.to) || halves;
+            let nearer = matches!(rounding, Some(Rounding::NearestEven | Rounding::Zero));
+            if counts.0 == 2 && (!nearer || ftz || saturate) {
+                return refuse("a pair is made by `.rn` or `.rz`");
+            }
             match rounding {
-                Some(Rounding::NearestAway) => return refuse("`.rna` is for `.tf32`"),
                 None if loses => return refuse("a narrowing conversion needs a rounding"),
                 Some(_) if how.whole && from != to => {
                     return refuse("whole numbers are made within a type");
                 }
-                Some(_) if !how.whole && !loses => {
+                // Of `.bf16` a rounding may stand there, which changes nothing.
+                Some(_) if !how.whole && !loses && (*from != BF16 || from == to) => {
                     return refuse("a conversion that loses nothing takes no rounding");
                 }
                 _ => {}
@@ -406,6 +516,36 @@ fn check(how: How, counts: (u32, u32), rounding: Option<Rounding>) -> Result<(),
         _ => return refuse("the types do not convert"),
     }
     Ok(())
+}
+
+/// The first target that has a conversion (PTX ISA §9.7.9.21, Target ISA Notes).
+fn first_target(how: How, to_count: u32) -> u32 {
+    let eight = |kind| matches!(kind, Kind::Float(&E4M3 | &E5M2));
+    let fewer = |kind| kind == Kind::Ue8m0 || matches!(kind, Kind::Float(&E2M1 | &E2M3 | &E3M2));
+    let brain = Kind::Float(&BF16);
+    let single = Kind::Float(&F32);
+    if fewer(how.from) || fewer(how.to) {
+        return 100;
+    }
+    if eight(how.from) || eight(how.to) {
+        return 89;
+    }
+    if how.to == Kind::Tf32 {
+        return match (how.modifiers.rounding, how.finite) {
+            (Rounding::NearestAway, _) => 80,
+            (_, true) => 100,
+            (_, false) => 90,
+        };
+    }
+    if how.from == brain || how.to == brain {
+        let plain = how.to == single && !how.modifiers.ftz;
+        return if plain || how.from == single { 80 } else { 90 };
+    }
+    if to_count == 2 || how.modifiers.relu || how.finite {
+        80
+    } else {
+        75
+    }
 }
 
 fn decode_pack(d: &mut Decoder<'_>) -> Result<Op, Refused> {
@@ -556,6 +696,10 @@ impl Op {
                 let value = step.any(*from).map(|v| how.apply(v));
                 step.set_any(*to, &value);
             }
+            Op::Native { to, from, what } => {
+                let value = what.apply(&step.any(*from));
+                step.set_any(*to, &value);
+            }
             Op::WidenF16 { to, from } => {
                 let value = lanes::widen_f16(&step.word(*from));
                 step.set_word(*to, &value);
@@ -621,5 +765,53 @@ impl Op {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hosts_conversions_are_the_exact_ones() {
+        let word = |signed| Kind::Integer { bits: 32, signed };
+        let single = Kind::Float(&F32);
+        let modes = [
+            Rounding::NearestEven,
+            Rounding::Zero,
+            Rounding::Down,
+            Rounding::Up,
+        ];
+        let mut checked = 0;
+        for (from, to) in [
+            (word(true), single),
+            (word(false), single),
+            (single, word(true)),
+            (single, word(false)),
+            (single, single),
+        ] {
+            for rounding in modes {
+                let how = How {
+                    from,
+                    to,
+                    modifiers: Modifiers {
+                        rounding,
+                        ..Modifiers::default()
+                    },
+                    finite: false,
+                    whole: from == single,
+                };
+                let Some(native) = Native::of(how) else {
+                    continue;
+                };
+                checked += 1;
+                for step in (0..=0x1ffffu64).step_by(3) {
+                    let bits = step << 15 | (step & 0x7fff);
+                    let ours = native.apply(&[bits; LANES])[7] as u32;
+                    assert_eq!(ours, how.apply(bits) as u32, "{native:?} {bits:#x}");
+                }
+            }
+        }
+        assert_eq!(checked, 8);
     }
 }

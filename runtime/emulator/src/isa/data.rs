@@ -247,6 +247,9 @@ fn address_value(d: &mut Decoder<'_>, index: usize, ty: Type) -> Result<Src, Ref
 fn decode_mov(d: &mut Decoder<'_>) -> Result<Op, Refused> {
     d.expect_count(2..=2)?;
     let ty = d.last_type()?;
+    if d.parts().len() != 2 {
+        return Err("mov has a type only".into());
+    }
     let (to, from) = (d.operand(0)?, d.operand(1)?);
     match (to, from) {
         (Operand::Vector(to), Operand::Vector(from)) if to.len() == from.len() => {

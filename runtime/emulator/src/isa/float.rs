@@ -229,7 +229,8 @@ fn known(what: What, ty: Type) -> Option<&'static [&'static str]> {
         (What::Ex2, _) if brain => &["approx", "ftz"],
         (What::Tanh, _) if half || brain || ty == Type::F32 => &["approx"],
         (What::Abs | What::Neg, Type::F64) => &[],
-        (What::Abs | What::Neg, _) if ty != Type::F32x2 => &["ftz"],
+        (What::Abs | What::Neg, _) if half || ty == Type::F32 => &["ftz"],
+        (What::Abs | What::Neg, _) if brain => &[],
         (What::Copysign, Type::F32 | Type::F64) => &[],
         (What::Select(_), Type::F64) => &[],
         (What::Select(_), Type::F32) => &["ftz", "NaN", "xorsign", "abs"],
@@ -237,6 +238,25 @@ fn known(what: What, ty: Type) -> Option<&'static [&'static str]> {
         (What::Select(_), _) if brain => &["NaN", "xorsign", "abs"],
         _ => return None,
     })
+}
+
+/// The first target that has an instruction, by the notes on targets of each section.
+fn first_target(what: What, types: (Type, Option<Type>), count: usize, relu: bool) -> u32 {
+    let (ty, from) = types;
+    let half = matches!(ty, Type::F16 | Type::F16x2);
+    let brain = matches!(ty, Type::Bf16 | Type::Bf16x2);
+    if from.is_some() || ty == Type::F32x2 {
+        return 100;
+    }
+    match what {
+        What::Select(_) if count == 3 => 100,
+        What::Select(selection) if selection.xorsign => 86,
+        What::Select(selection) if selection.propagate || half || brain => 80,
+        What::Fma if relu || brain => 80,
+        What::Abs | What::Neg if brain => 80,
+        _ if brain => 90,
+        _ => 75,
+    }
 }
 
 /// Operands from the second on, the missing ones zero.
@@ -293,6 +313,13 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
         if count != 2 && !three || count == 2 && selection.magnitudes && !selection.xorsign {
             return Err("the operands do not fit the modifiers".into());
         }
+    }
+    if modifiers.relu && modifiers.saturate {
+        return Err("`.relu` and `.sat` exclude each other".into());
+    }
+    let first = first_target(what, (ty, from), count, modifiers.relu);
+    if d.target.sm < first {
+        return Err(Refused(format!("it needs sm_{first}")));
     }
     if let Some(from) = from {
         let widened = match what {

@@ -10,11 +10,10 @@ use super::operands::{Addr, Decoder, Dst, Refused, Src, Type};
 use crate::{
     fault::{Fault, FaultKind},
     machine::{LANES, Step, lanes_of},
-    memory::Access,
     ptx::{Operand, Space},
 };
 
-pub(crate) use crate::memory::Order;
+pub(crate) use crate::memory::{Access, Order};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
@@ -56,8 +55,9 @@ pub(crate) fn space_and_order(d: &Decoder<'_>, more: &[&str]) -> Result<(Space, 
             "release" => access.order = Order::Release,
             "acq_rel" => access.order = Order::AcquireRelease,
             "nc" => access.non_coherent = true,
-            "weak" | "cta" | "cluster" | "gpu" | "sys" | "ca" | "cg" | "cs" | "lu" | "cv"
-            | "wb" | "wt" | "unified" => {}
+            "cta" => access.near = true,
+            "weak" | "cluster" | "gpu" | "sys" | "ca" | "cg" | "cs" | "lu" | "cv" | "wb" | "wt"
+            | "unified" => {}
             hint if hint.starts_with("L1::") || hint.starts_with("L2::") => {}
             other if more.contains(&other) || Type::named(other).is_some() => {}
             other => return Err(Refused(format!("`.{other}` is not known here"))),

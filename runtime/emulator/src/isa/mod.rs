@@ -14,6 +14,7 @@ pub(crate) mod convert;
 pub(crate) mod data;
 pub(crate) mod float;
 pub(crate) mod integer;
+pub(crate) mod legality;
 pub(crate) mod matrix;
 pub(crate) mod mbarrier;
 pub(crate) mod memory;

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Op, Together,
+    legality::Code,
     operands::{Decoder, Placed, RegisterFile, SrcP},
 };
 use crate::{
@@ -65,6 +66,8 @@ impl Program {
         function: &ptx::Function,
         target: Target,
     ) -> Result<Program, LoadError> {
+        let code = Code::of(module, target)?;
+        code.check_entry(function)?;
         let file = RegisterFile::of(function);
         let refuse_variable = |v: &ptx::Variable, reason: &str| LoadError::NotImplemented {
             line: v.line,
@@ -151,6 +154,7 @@ impl Program {
         let mut mnemonics: BTreeMap<String, Arc<str>> = BTreeMap::new();
         let mut insts = Vec::with_capacity(function.body.len());
         for instruction in &function.body {
+            code.check(instruction)?;
             let text = instruction.mnemonic();
             let mnemonic = mnemonics
                 .entry(text)

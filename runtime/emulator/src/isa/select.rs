@@ -69,6 +69,7 @@ pub(crate) enum Op {
         operands: [Src; 2],
         condition: Src,
         float: bool,
+        flush: bool,
     },
 }
 
@@ -121,6 +122,7 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
                 operands,
                 condition,
                 float: ty == Type::F32,
+                flush: d.has("ftz"),
             });
         }
         _ => {}
@@ -349,11 +351,16 @@ impl Op {
                 operands,
                 condition,
                 float,
+                flush,
             } => {
                 let [a, b] = operands.map(|o| step.any(o));
                 let c = step.any(*condition);
                 let first = |c: u64| match float {
-                    true => f32::from_bits(c as u32) >= 0.0,
+                    // A subnormal that is flushed is a zero, of either sign.
+                    true => {
+                        let value = f32::from_bits(c as u32);
+                        value >= 0.0 || (*flush && value.is_subnormal())
+                    }
                     false => c as i32 >= 0,
                 };
                 let value = std::array::from_fn(|l| if first(c[l]) { a[l] } else { b[l] });

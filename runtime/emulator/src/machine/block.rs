@@ -1,6 +1,8 @@
 //! What runs: clusters, their blocks, their warps, and groups of threads in them.
 
-use crate::check::{Clocks, SharedShadow, SyncTable, Token};
+use std::collections::BTreeMap;
+
+use crate::check::{Clocks, Epoch, SharedShadow, SyncTable, Token};
 use crate::isa::{async_copy, bulk, matrix::group::Issues, mbarrier};
 
 use super::{Grid, LANES, Registers};
@@ -67,6 +69,8 @@ pub(crate) struct NamedBarrier {
     /// Of `bar.red`: how many predicates held, of how many.
     pub held: u32,
     pub voted: u32,
+    /// The instruction that arrived last.
+    pub at: u32,
     /// What those who arrived knew.
     pub token: Token,
 }
@@ -83,6 +87,12 @@ pub(crate) struct Block {
     /// What the warps of each warp group issued.
     pub products: Vec<Issues>,
     pub mbarriers: mbarrier::Table,
+    /// Of each thread of the cluster, the last access of this block's shared memory from another one, and its instruction; made when used.
+    pub visitors: Vec<(Epoch, u32)>,
+    /// The same of asynchronous operations of other blocks.
+    pub operations: BTreeMap<u64, (Epoch, u32)>,
+    /// What its threads knew when they exited.
+    pub exits: Token,
 }
 
 /// Blocks that run together; a single one without clusters.
@@ -134,6 +144,13 @@ impl Warp {
     }
 }
 
+impl Block {
+    /// Whether no thread is left.
+    pub(crate) fn has_exited(&self) -> bool {
+        self.warps.iter().all(|warp| warp.live == 0)
+    }
+}
+
 impl Cluster {
     /// Cluster `number` of the grid.
     pub(crate) fn new(grid: &Grid<'_>, number: u64) -> Cluster {
@@ -155,6 +172,9 @@ impl Cluster {
                 barriers: vec![NamedBarrier::default(); 16],
                 products: Vec::new(),
                 mbarriers: mbarrier::Table::default(),
+                visitors: Vec::new(),
+                operations: BTreeMap::new(),
+                exits: Token::default(),
             }
         };
         let blocks: Vec<Block> = (0..size).map(block).collect();

@@ -25,7 +25,6 @@ use crate::{
     check::{GlobalShadow, SyncTable},
     isa::program::Program,
     memory::Allocation,
-    target::Target,
 };
 
 /// Shared memory begins here in its window; the bytes below it belong to the system on real devices, and here catch null addresses.
@@ -37,7 +36,6 @@ pub(crate) const PARAMETER_BASE: u64 = 0;
 /// What all blocks of a launch share.
 pub(crate) struct Grid<'a> {
     pub program: &'a Program,
-    pub target: Target,
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub cluster: [u32; 3],

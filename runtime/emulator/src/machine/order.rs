@@ -24,11 +24,21 @@ impl Step<'_> {
         }
     }
 
-    /// Lanes arrive at the cluster's barrier.
+    /// Lanes arrive at the cluster's barrier; without a release, what their last fence released goes along.
     pub(crate) fn cluster_arrive(&mut self, release: bool) {
-        if release && self.grid.options.check_races {
-            let token = &mut self.cluster.arriving;
-            self.cluster.clocks[self.rank as usize].release_into(self.warp, self.lanes, token);
+        if !self.grid.options.check_races {
+            return;
+        }
+        let token = &mut self.cluster.arriving;
+        let clocks = &mut self.cluster.clocks[self.rank as usize];
+        if release {
+            clocks.release_into(self.warp, self.lanes, token);
+            return;
+        }
+        for lane in lanes_of(self.lanes) {
+            if let Some(fenced) = clocks.fence_token(self.warp * LANES as u32 + lane as u32) {
+                token.merge(fenced);
+            }
         }
     }
 
@@ -40,10 +50,14 @@ impl Step<'_> {
         }
     }
 
-    /// `fence`, `membar`.
-    pub(crate) fn fence(&mut self) {
+    /// `fence`, `membar`; `near` in the scope of the block.
+    pub(crate) fn fence(&mut self, near: bool) {
         if self.grid.options.check_races {
-            self.cluster.clocks[self.rank as usize].fence(self.warp, self.lanes);
+            let clocks = &mut self.cluster.clocks[self.rank as usize];
+            match near {
+                true => clocks.fence_near(self.warp, self.lanes),
+                false => clocks.fence(self.warp, self.lanes),
+            }
         }
     }
 

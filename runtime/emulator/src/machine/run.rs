@@ -17,6 +17,9 @@ use crate::{
 /// Instructions of a warp before others of its cluster run: long enough to be cheap, short enough that who waits sees news soon.
 const QUANTUM: u32 = 2048;
 
+/// Jumps back in a turn, by groups of a warp that has several, after which the others of them run.
+const LOOPS: u32 = 64;
+
 /// Rounds in which warps only looked whether something had happened, after which nothing will.
 const IDLE_ROUNDS: u32 = 1000;
 
@@ -26,10 +29,18 @@ pub(crate) fn run(grid: &Grid<'_>) -> Result<Report, Fault> {
     let clusters: u64 = per_axis.iter().product();
     let one = |number: u64| run_cluster(grid, Cluster::new(grid, number)).err();
     // The first cluster's fault is the one to tell, whoever found one first.
-    let fault = if grid.options.workers == 1 || clusters == 1 {
-        (0..clusters).find_map(one)
-    } else {
-        (0..clusters).into_par_iter().find_map_first(one)
+    let side_by_side = || (0..clusters).into_par_iter().find_map_first(one);
+    let fault = match grid.options.workers {
+        _ if clusters == 1 => one(0),
+        1 => (0..clusters).find_map(one),
+        0 => side_by_side(),
+        workers => {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(workers).build();
+            match pool {
+                Ok(pool) => pool.install(side_by_side),
+                Err(_) => side_by_side(),
+            }
+        }
     };
     match fault {
         Some(fault) => Err(fault),
@@ -45,7 +56,6 @@ fn run_cluster(grid: &Grid<'_>, mut cluster: Cluster) -> Result<(), Fault> {
     let blocks = cluster.blocks.len() as u32;
     let total = warps * blocks;
     let mut idle_rounds = 0;
-    let mut round = grid.options.seed;
     loop {
         let (mut progress, mut alive, mut looked) = (false, false, false);
         // Another seed, another warp that comes first.
@@ -61,14 +71,13 @@ fn run_cluster(grid: &Grid<'_>, mut cluster: Cluster) -> Result<(), Fault> {
             if here.splits.iter().all(|s| waits(s.wait)) {
                 continue;
             }
-            let ran = run_warp(grid, &mut cluster, rank, warp, round)?;
+            let ran = run_warp(grid, &mut cluster, rank, warp)?;
             progress |= ran.progress;
             looked |= ran.looked;
         }
         if !alive {
             break;
         }
-        round = round.wrapping_add(1);
         if progress {
             idle_rounds = 0;
             continue;
@@ -100,13 +109,7 @@ struct Ran {
     threads: u64,
 }
 
-fn run_warp(
-    grid: &Grid<'_>,
-    cluster: &mut Cluster,
-    rank: u32,
-    warp: u32,
-    round: u64,
-) -> Result<Ran, Fault> {
+fn run_warp(grid: &Grid<'_>, cluster: &mut Cluster, rank: u32, warp: u32) -> Result<Ran, Fault> {
     let here = &mut cluster.blocks[rank as usize].warps[warp as usize];
     let mut turn = Turn {
         grid,
@@ -116,8 +119,9 @@ fn run_warp(
         splits: std::mem::take(&mut here.splits),
         cluster,
         ran: Ran::default(),
+        loops: 0,
     };
-    turn.run(round)?;
+    let done = turn.run();
     let Turn {
         registers,
         splits,
@@ -128,19 +132,39 @@ fn run_warp(
     here.registers = registers;
     here.splits = splits;
     here.instructions += ran.steps;
+    if let Err(mut fault) = done {
+        if fault.kind == FaultKind::Deadlock && fault.notes.is_empty() {
+            fault.notes = who_waits(grid, cluster);
+        }
+        return Err(fault);
+    }
     grid.thread_steps.fetch_add(ran.threads, Ordering::Relaxed);
     let before = grid.steps.fetch_add(ran.steps, Ordering::Relaxed);
     if before + ran.steps > grid.options.step_limit {
-        let limit = grid.options.step_limit;
-        return Err(Fault {
-            kind: FaultKind::StepLimit,
-            message: format!("the launch ran more than {limit} instructions of warps"),
-            threads: Vec::new(),
-            place: None,
-            notes: Vec::new(),
-        });
+        return Err(endless(grid, cluster, rank, warp));
     }
     Ok(ran)
+}
+
+/// More instructions than the options allow: where the warp stands that had the last turn.
+fn endless(grid: &Grid<'_>, cluster: &Cluster, rank: u32, warp: u32) -> Fault {
+    let block = &cluster.blocks[rank as usize];
+    let splits = &block.warps[warp as usize].splits;
+    let threads = |split: &Split| block.threads(&[(warp, split.lanes)]);
+    let first = splits.first();
+    let notes = splits.iter().skip(1).map(|split| Note {
+        message: "others of its warp stand here".into(),
+        threads: threads(split),
+        place: grid.program.place(split.pc),
+    });
+    let limit = grid.options.step_limit;
+    Fault {
+        kind: FaultKind::StepLimit,
+        message: format!("the launch ran more than {limit} instructions of warps"),
+        threads: first.map(threads).unwrap_or_default(),
+        place: first.and_then(|s| grid.program.place(s.pc)),
+        notes: notes.collect(),
+    }
 }
 
 /// A warp's turn. Its registers and groups are out of the cluster meanwhile, so that both can be changed.
@@ -152,27 +176,24 @@ struct Turn<'a> {
     registers: Registers,
     splits: Vec<Split>,
     ran: Ran,
+    /// Jumps back by groups of a warp that has several.
+    loops: u32,
 }
 
 impl Turn<'_> {
-    /// The group that runs next: the one that stands first in the text, or last, so that no group that spins keeps those from running
-    /// that it waits for.
-    fn choose(&self, last: bool) -> Option<usize> {
-        let mut best: Option<(usize, u32)> = None;
-        for (index, split) in self.splits.iter().enumerate() {
-            if waits(split.wait) || split.idle {
-                continue;
-            }
-            let better = match best {
-                None => true,
-                Some((_, pc)) if last => split.pc > pc,
-                Some((_, pc)) => split.pc < pc,
-            };
-            if better {
-                best = Some((index, split.pc));
-            }
+    /// The group that runs next: the one that stands first in the text.
+    fn choose(&self) -> Option<usize> {
+        let splits = self.splits.iter().enumerate();
+        let ready = splits.filter(|(_, s)| !waits(s.wait) && !s.idle);
+        ready.min_by_key(|(_, s)| s.pc).map(|(index, _)| index)
+    }
+
+    /// A group jumped back while others could run. One that spins may wait for those, so it lets them run now and then.
+    fn looped(&mut self, at: usize) {
+        self.loops += 1;
+        if self.loops.is_multiple_of(LOOPS) {
+            self.splits[at].idle = true;
         }
-        best.map(|(index, _)| index)
     }
 
     /// Those lanes of a group become a group of their own.
@@ -210,23 +231,36 @@ impl Turn<'_> {
         }
     }
 
-    /// Lanes of a group end.
-    fn end(&mut self, current: usize, lanes: u32) {
+    /// Lanes of a group end, at that instruction.
+    fn end(&mut self, current: usize, lanes: u32, at: u32) -> Result<(), Fault> {
         self.splits[current].lanes &= !lanes;
         if self.splits[current].lanes == 0 {
             self.splits.swap_remove(current);
         }
         let here = &mut self.cluster.blocks[self.rank as usize].warps[self.warp as usize];
         here.live &= !lanes;
+        let over = self.cluster.blocks[self.rank as usize]
+            .warps
+            .iter()
+            .all(|w| w.live == 0);
         // Fewer threads are needed now.
         for split in &mut self.splits {
             if split.wait == Wait::Together {
                 split.wait = Wait::None;
             }
         }
+        if self.grid.options.check_races && self.cluster.blocks.len() > 1 {
+            let exits = &mut self.cluster.blocks[self.rank as usize].exits;
+            self.cluster.clocks[self.rank as usize].release_into(self.warp, lanes, exits);
+            if over {
+                exits.seal();
+                self.step(lanes, at).check_visitors(lanes)?;
+            }
+        }
         self.cluster.after_exit(self.rank);
         self.wake();
         self.ran.progress = true;
+        Ok(())
     }
 
     /// Lets those go on whose barriers completed.
@@ -260,21 +294,20 @@ impl Turn<'_> {
             at,
             resumed: None,
             ticks: self.ran.steps,
+            near: false,
         }
     }
 
-    fn run(&mut self, round: u64) -> Result<(), Fault> {
+    fn run(&mut self) -> Result<(), Fault> {
         for split in &mut self.splits {
             split.idle = false;
         }
-        // Now and then the last group comes first.
-        let last = round % 8 == 7;
         let program = self.grid.program;
         let mut current = None;
         for _ in 0..QUANTUM {
             let at = match current {
                 Some(_) if self.splits.len() == 1 => 0,
-                _ => match self.choose(last) {
+                _ => match self.choose() {
                     Some(index) => index,
                     None => break,
                 },
@@ -283,7 +316,8 @@ impl Turn<'_> {
             let split = self.splits[at];
             let Some(inst) = program.insts.get(split.pc as usize) else {
                 // Falling off the end is an exit.
-                self.end(at, split.lanes);
+                self.ran.steps += 1;
+                self.end(at, split.lanes, split.pc)?;
                 current = None;
                 continue;
             };
@@ -350,12 +384,20 @@ impl Turn<'_> {
                 }
                 Flow::Jump(to) => {
                     self.ran.progress = true;
+                    let back = to <= split.pc;
                     if lanes == split.lanes {
                         split.pc = to;
+                        if back && self.splits.len() > 1 {
+                            self.looped(at);
+                            current = None;
+                        }
                     } else {
                         split.pc += 1;
                         self.split_off(at, lanes, to);
                         let pushed = self.splits.len() - 1;
+                        if back {
+                            self.looped(pushed);
+                        }
                         self.join(pushed);
                         current = None;
                         continue;
@@ -370,8 +412,9 @@ impl Turn<'_> {
                     continue;
                 }
                 Flow::Exit => {
+                    let pc = split.pc;
                     split.pc += 1;
-                    self.end(at, lanes);
+                    self.end(at, lanes, pc)?;
                     current = None;
                     continue;
                 }
@@ -395,6 +438,8 @@ impl Turn<'_> {
                 self.join(at);
             }
         }
+        // An arrival that did not wait may have been the last that others waited for.
+        self.wake();
         if !self.splits.is_empty() && self.splits.iter().all(|s| s.wait == Wait::Together) {
             return Err(self.absent());
         }
@@ -429,7 +474,18 @@ impl Turn<'_> {
                 .step(lanes, at)
                 .fault(FaultKind::Participation, message, 1 << lane));
         }
-        Ok(masks[lanes.trailing_zeros() as usize] & live)
+        let first = masks[lanes.trailing_zeros() as usize];
+        let differs = |lane: &usize| masks[*lane] != first && masks[*lane] & first & live != 0;
+        let others: u32 = lanes_of(lanes).filter(differs).fold(0, |m, l| m | 1 << l);
+        if others != 0 {
+            let message = format!(
+                "threads that name each other give different masks: {first:#010x} and {:#010x}",
+                masks[others.trailing_zeros() as usize]
+            );
+            let step = self.step(lanes, at);
+            return Err(step.fault(FaultKind::Participation, message, others));
+        }
+        Ok(first & live)
     }
 
     /// A group waits for those that its instruction needs, and meets those that wait there already.
@@ -493,8 +549,19 @@ impl Turn<'_> {
     }
 }
 
-/// Nobody can go on: who waits for what.
+/// Nobody can go on.
 fn deadlock(grid: &Grid<'_>, cluster: &Cluster) -> Fault {
+    Fault {
+        kind: FaultKind::Deadlock,
+        message: "deadlock: no thread can go on".into(),
+        threads: Vec::new(),
+        place: None,
+        notes: who_waits(grid, cluster),
+    }
+}
+
+/// Who waits for what.
+fn who_waits(grid: &Grid<'_>, cluster: &Cluster) -> Vec<Note> {
     let mut notes: Vec<Note> = Vec::new();
     for block in &cluster.blocks {
         for (number, warp) in block.warps.iter().enumerate() {
@@ -536,11 +603,5 @@ fn deadlock(grid: &Grid<'_>, cluster: &Cluster) -> Fault {
             }
         }
     }
-    Fault {
-        kind: FaultKind::Deadlock,
-        message: "deadlock: no thread can go on".into(),
-        threads: Vec::new(),
-        place: None,
-        notes,
-    }
+    notes
 }

@@ -22,6 +22,8 @@ pub(crate) struct Step<'a> {
     pub resumed: Option<u64>,
     /// Instructions of the warp in this turn.
     pub ticks: u64,
+    /// The access that is checked has the scope of the block.
+    pub near: bool,
 }
 
 /// The lanes of a mask, ascending.

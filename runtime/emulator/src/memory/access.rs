@@ -4,7 +4,7 @@
 //! alignment, initialisation and order; a fault names the address, the space and the threads.
 
 use crate::{
-    check::{self, Agent, Conflict, ConflictKind, Epoch},
+    check::{self, Agent, Conflict, ConflictKind, Epoch, Token},
     fault::{Fault, FaultKind, Note, Thread},
     machine::{Grid, LANES, SHARED_BASE, Step},
     ptx::Space,
@@ -40,12 +40,22 @@ impl Order {
     }
 }
 
+/// What a strong access does to the value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strong {
+    Load,
+    Store,
+    Update,
+}
+
 /// How memory is accessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Access {
     pub order: Order,
     /// Through the non-coherent path (`ld.global.nc`).
     pub non_coherent: bool,
+    /// In the scope of the block (`.cta`), if it is strong.
+    pub near: bool,
 }
 
 /// What an address means.
@@ -176,9 +186,13 @@ impl Step<'_> {
                 })
             }
             Space::Parameter => {
-                let limit = self.grid.parameters.len() as u64;
-                if address.checked_add(bytes).is_none_or(|end| end > limit) {
-                    let why = format!("the parameters have {limit} bytes");
+                let inside = |(at, size): &(u64, u64)| {
+                    let end = address.checked_add(bytes);
+                    address >= *at && end.is_some_and(|end| end <= at + size)
+                };
+                if !self.grid.program.parameters.iter().any(inside) {
+                    let limit = self.grid.parameters.len();
+                    let why = format!("no parameter holds them; all have {limit} bytes");
                     return Err(self.out_of_bounds(space, address, bytes, lane, &why));
                 }
                 Ok(Region::Parameter {
@@ -212,7 +226,8 @@ impl Step<'_> {
         let before = after.checked_sub(1).map(|i| (i, &all[i]));
         if let Some((allocation, a)) = before {
             let offset = address - a.base;
-            if offset.checked_add(bytes).is_some_and(|end| end <= a.size) {
+            let there = space != Space::Constant || a.read_only;
+            if there && offset.checked_add(bytes).is_some_and(|end| end <= a.size) {
                 return Ok(Region::Global { allocation, offset });
             }
         }
@@ -224,6 +239,11 @@ impl Step<'_> {
         let all = &self.grid.allocations;
         let after = all.partition_point(|a| a.base <= address);
         let nearest_before = after.checked_sub(1).map(|i| &all[i]);
+        let constant = |a: &std::sync::Arc<crate::memory::Allocation>| a.read_only;
+        if space == Space::Constant && !nearest_before.is_some_and(constant) {
+            let why = "no variable of constant memory lies there";
+            return self.out_of_bounds(space, address, bytes, lane, why);
+        }
         let why = match (nearest_before, all.get(after)) {
             (Some(a), next)
                 if next.is_none_or(|n| {
@@ -282,6 +302,16 @@ impl Step<'_> {
                 return Err(self.out_of_bounds(space, address, bytes, lane, why));
             }
         };
+        if rank != self.rank && self.cluster.blocks[rank as usize].has_exited() {
+            let why = "all threads of that block have exited, and its shared memory is no more";
+            return Err(self.out_of_bounds(space, address, bytes, lane, why));
+        }
+        let there = &self.cluster.blocks[rank as usize];
+        if rank != self.rank && there.warps.iter().all(|w| w.live == 0) {
+            let index = there.index;
+            let why = format!("block {index:?}, whose memory that is, has exited");
+            return Err(self.out_of_bounds(space, address, bytes, lane, &why));
+        }
         if inside < SHARED_BASE || u64::from(inside - SHARED_BASE) + bytes > u64::from(size) {
             let why = format!(
                 "the block's shared memory is {size} bytes at {SHARED_BASE:#x}, {} of them dynamic",
@@ -315,7 +345,7 @@ impl Step<'_> {
         if access.order == Order::Weak {
             return self.load_region(region, into, lane, kind);
         }
-        self.in_order(region, lane, access.order, false, |step| {
+        self.in_order(region, lane, access, Strong::Load, |step| {
             step.load_region(region, into, lane, kind)
         })
     }
@@ -331,7 +361,7 @@ impl Step<'_> {
         if access.order == Order::Weak {
             return self.store_region(region, from, lane, check::Access::Write);
         }
-        self.in_order(region, lane, access.order, true, |step| {
+        self.in_order(region, lane, access, Strong::Store, |step| {
             step.store_region(region, from, lane, check::Access::StrongWrite)
         })
     }
@@ -463,7 +493,7 @@ impl Step<'_> {
         address: u64,
         bytes: u32,
         lane: usize,
-        order: Order,
+        scoped: Access,
         mut change: impl FnMut(u64) -> u64,
     ) -> Result<u64, Fault> {
         let region = self.resolve(space, address, u64::from(bytes), u64::from(bytes), lane)?;
@@ -471,21 +501,24 @@ impl Step<'_> {
         match region {
             Region::Global { allocation, offset } => {
                 self.writable(allocation, lane)?;
-                self.in_order(region, lane, order, true, |step| {
+                self.in_order(region, lane, scoped, Strong::Update, |step| {
                     step.check_global(allocation, offset, bytes as usize, lane, access, None)?;
                     Ok(step.grid.allocations[allocation].update(offset, bytes, change))
                 })
             }
-            Region::Shared { rank, offset } => self.in_order(region, lane, order, true, |step| {
-                step.check_shared(rank, offset, bytes as usize, lane, access, None)?;
-                let shared = &mut step.cluster.blocks[rank as usize].shared;
-                let place = &mut shared[offset as usize..][..bytes as usize];
-                let mut old = [0; 8];
-                old[..bytes as usize].copy_from_slice(place);
-                let old = u64::from_le_bytes(old);
-                place.copy_from_slice(&change(old).to_le_bytes()[..bytes as usize]);
-                Ok(old)
-            }),
+            Region::Shared { rank, offset } => {
+                self.in_order(region, lane, scoped, Strong::Update, |step| {
+                    step.outside_mbarriers(rank, offset, bytes, lane)?;
+                    step.check_shared(rank, offset, bytes as usize, lane, access, None)?;
+                    let shared = &mut step.cluster.blocks[rank as usize].shared;
+                    let place = &mut shared[offset as usize..][..bytes as usize];
+                    let mut old = [0; 8];
+                    old[..bytes as usize].copy_from_slice(place);
+                    let old = u64::from_le_bytes(old);
+                    place.copy_from_slice(&change(old).to_le_bytes()[..bytes as usize]);
+                    Ok(old)
+                })
+            }
             Region::Local { .. } | Region::Parameter { .. } => {
                 let message = "an atomic operation works on global and shared memory only";
                 Err(self.fault(FaultKind::Operand, message, 1 << lane))
@@ -499,8 +532,8 @@ impl Step<'_> {
         &mut self,
         region: Region,
         lane: usize,
-        order: Order,
-        writes: bool,
+        Access { order, near, .. }: Access,
+        kind: Strong,
         access: impl FnOnce(&mut Self) -> Result<R, Fault>,
     ) -> Result<R, Fault> {
         if !self.grid.options.check_races {
@@ -509,41 +542,60 @@ impl Step<'_> {
         let grid = self.grid;
         let thread = self.warp * LANES as u32 + lane as u32;
         let rank = self.rank as usize;
+        // What was released to all, of global memory, and what was to threads of the block: of shared memory, all.
         let mut in_global = None;
-        let (held, key) = match region {
+        let key = match region {
             Region::Global { allocation, offset } => {
-                let entry = grid.sync.lock(grid.allocations[allocation].base + offset);
-                let held = entry.token().cloned();
-                in_global = Some(entry);
-                (held, 0)
+                let address = grid.allocations[allocation].base + offset;
+                in_global = Some(grid.sync.lock(address));
+                1 << 63 | (u64::from(self.rank) << 56) ^ address
             }
-            Region::Shared { rank, offset } => {
-                let key = u64::from(rank) << 32 | u64::from(offset);
-                (self.cluster.sync.lock(key).token().cloned(), key)
-            }
+            Region::Shared { rank, offset } => u64::from(rank) << 32 | u64::from(offset),
             Region::Local { .. } | Region::Parameter { .. } => return access(self),
         };
-        let result = access(self)?;
+        let far = in_global.as_ref().and_then(|e| e.token().cloned());
+        let here = self.cluster.sync.lock(key).token().cloned();
+        self.near = near;
+        let result = access(self);
+        self.near = false;
+        let result = result?;
         let clocks = &mut self.cluster.clocks[rank];
         // A store reads nothing; a read-modify-write and a load do.
-        if let Some(token) = &held {
-            match order.acquires() {
-                true => clocks.acquire(thread, token),
-                false => clocks.saw(thread, token),
+        if kind != Strong::Store {
+            match (&far, order.acquires()) {
+                (Some(far), true) if !near => clocks.acquire(thread, far),
+                (Some(far), _) => clocks.saw(thread, far),
+                (None, _) => {}
+            }
+            match (&here, order.acquires()) {
+                (Some(here), true) => clocks.acquire(thread, here),
+                (Some(here), false) => clocks.saw_near(thread, here),
+                (None, _) => {}
             }
         }
-        if writes {
-            let token = match order.releases() {
-                true => Some(clocks.release(thread)),
-                false => clocks.fence_token(thread).cloned(),
-            };
-            if let Some(token) = token {
-                match in_global {
-                    Some(mut entry) => entry.update(&token),
-                    None => self.cluster.sync.lock(key).update(&token),
-                }
-            }
+        if kind == Strong::Load {
+            return Ok(result);
         }
+        let (to_all, to_block) = match order.releases() {
+            true => {
+                let token = clocks.release(thread);
+                ((!near).then(|| token.clone()), Some(token))
+            }
+            false => {
+                let far = clocks.fence_token(thread).cloned();
+                (far, clocks.fence_token_near(thread).cloned())
+            }
+        };
+        let change = |entry: &mut check::Entry<'_>, token: Option<Token>| match (kind, token) {
+            // Whoever reads the new value sees nothing of what was released with the old one.
+            (Strong::Store, token) => entry.store(token),
+            (_, Some(token)) => entry.update(&token),
+            (_, None) => {}
+        };
+        if let Some(mut entry) = in_global {
+            change(&mut entry, to_all);
+        }
+        change(&mut self.cluster.sync.lock(key), to_block);
         Ok(result)
     }
 
@@ -564,7 +616,10 @@ impl Step<'_> {
         let clocks = &self.cluster.clocks[self.rank as usize];
         let view = match agent {
             Some(agent) => clocks.agent_view(agent),
-            None => clocks.view(self.warp * LANES as u32 + lane as u32),
+            None => {
+                let thread = self.warp * LANES as u32 + lane as u32;
+                clocks.view(thread).scoped(self.near)
+            }
         };
         let address = self.grid.allocations[allocation].base + offset;
         let done = shadow.access(address, bytes as u64, &view, access, self.at);
@@ -588,8 +643,35 @@ impl Step<'_> {
         let clocks = &self.cluster.clocks[self.rank as usize];
         let view = match agent {
             Some(agent) => clocks.agent_view(agent),
-            None => clocks.view(self.warp * LANES as u32 + lane as u32),
+            None => {
+                let thread = self.warp * LANES as u32 + lane as u32;
+                clocks.view(thread).scoped(self.near)
+            }
         };
+        if rank != self.rank {
+            let epoch = view.epoch();
+            let cluster = self.cluster.blocks.len() as u32;
+            let there = &mut self.cluster.blocks[rank as usize];
+            if self.cluster.phase == 0 && !view.knows_block(there.linear) {
+                let index = there.index;
+                let message = format!(
+                    "shared memory of block {index:?} is accessed, and nothing says that the block has started (a barrier of the cluster does)"
+                );
+                return Err(self.fault(FaultKind::Race, message, 1 << lane));
+            }
+            let threads = self.grid.threads();
+            if epoch.thread() < threads {
+                let all = (cluster * threads) as usize;
+                if there.visitors.is_empty() {
+                    there.visitors = vec![(Epoch::NEVER, 0); all];
+                }
+                let thread = self.rank * threads + epoch.thread();
+                there.visitors[thread as usize] = (epoch, self.at);
+            } else {
+                let operation = u64::from(epoch.block()) << 32 | u64::from(epoch.thread());
+                there.operations.insert(operation, (epoch, self.at));
+            }
+        }
         let shadow = &mut self.cluster.shadows[rank as usize];
         let done = shadow.access(offset, bytes as u32, &view, access, self.at);
         done.map_err(|conflict| self.conflict("shared", conflict, access, agent, lane))
@@ -680,6 +762,29 @@ impl Step<'_> {
             });
         }
         fault
+    }
+
+    /// A block's threads have exited: others must have done with its shared memory.
+    pub(crate) fn check_visitors(&self, lanes: u32) -> Result<(), Fault> {
+        let block = &self.cluster.blocks[self.rank as usize];
+        let mut visitors = block.visitors.iter().chain(block.operations.values());
+        let late =
+            |(epoch, _): &&(Epoch, u32)| *epoch != Epoch::NEVER && !block.exits.covers(*epoch);
+        let Some((epoch, at)) = visitors.find(late) else {
+            return Ok(());
+        };
+        let message = format!(
+            "block {:?} exits, and nothing orders that after accesses of its shared memory by another block",
+            block.index
+        );
+        let mut fault = self.fault(FaultKind::Race, message, lanes);
+        let (thread, _) = self.who(*epoch);
+        fault.notes.push(Note {
+            message: "an access of its shared memory".into(),
+            threads: vec![thread],
+            place: self.grid.program.place(*at),
+        });
+        Err(fault)
     }
 
     /// The thread of a moment, and whether an asynchronous operation of it did it.

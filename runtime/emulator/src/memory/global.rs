@@ -21,6 +21,9 @@ const ALIGN: u64 = 256;
 /// Unmapped bytes behind each allocation.
 const GAP: u64 = 4096;
 
+/// The most bytes that the variables of a module take.
+const VARIABLES: u64 = 1 << 30;
+
 /// The global memory of a device. Addresses are never reused while it lives, so that a freed one is told from a live one.
 #[derive(Debug, Default)]
 pub struct Memory {
@@ -240,6 +243,13 @@ impl Memory {
     ) -> Result<Vec<u64>, MemoryError> {
         if let Some(addresses) = self.lock().variables.get(&module) {
             return Ok(addresses.clone());
+        }
+        let total = make
+            .iter()
+            .fold(0, |n: u64, (size, ..)| n.saturating_add(*size));
+        if total > VARIABLES {
+            let message = format!("{total} bytes of variables: a module has at most {VARIABLES}");
+            return Err(MemoryError(message));
         }
         let mut addresses = Vec::new();
         for (size, initial, read_only) in make {

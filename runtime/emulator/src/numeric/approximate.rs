@@ -1,4 +1,4 @@
-//! The approximations (PTX ISA §9.7.3.8, §9.7.3.14 to §9.7.3.22; §9.7.4.9, §9.7.4.10).
+//! The approximations (PTX ISA §9.7.3.8, §9.7.3.13 to §9.7.3.22; §9.7.4.9, §9.7.4.10).
 //!
 //! The document bounds their errors and fixes special values in tables; between these the bits are the hardware's own. Here they are
 //! computed in f64 and rounded, which is within every bound.

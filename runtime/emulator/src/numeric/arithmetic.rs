@@ -169,7 +169,7 @@ pub(crate) fn div(format: &Format, a: u64, b: u64, rounding: Rounding) -> u64 {
     }
 }
 
-/// The square root (PTX ISA §9.7.3.14, `.rnd` forms); of −0 it is −0.
+/// The square root (PTX ISA §9.7.3.15, `.rnd` forms); of −0 it is −0.
 pub(crate) fn sqrt(format: &Format, a: u64, rounding: Rounding) -> u64 {
     match format.value(a) {
         Value::Nan | Value::Infinite { negative: true } => format.canonical_nan(),

@@ -2,7 +2,7 @@
 
 use super::{
     Exact, Format, Modifiers, Rounding, Value,
-    format::{F32, F64},
+    format::{F16, F32, F64, TF32},
     single,
 };
 
@@ -17,12 +17,21 @@ pub(crate) fn float(
     modifiers: Modifiers,
     satfinite: bool,
 ) -> u64 {
-    let bits = if modifiers.ftz && *from == F32 {
+    // An H200 flushes no operand of `cvt.ftz.f16.f32`, which the directed roundings show.
+    let bits = if modifiers.ftz && *from == F32 && *to != F16 {
         from.flush(bits)
     } else {
         bits
     };
     let result = match from.value(bits) {
+        // An H200 cuts the payload of a NaN (and may leave an infinity) where it rounds away from zero.
+        Value::Nan if *to == TF32 && modifiers.rounding == Rounding::NearestAway => {
+            let cut = bits >> 13;
+            return match satfinite && !to.is_nan(cut) {
+                true => to.largest | cut & to.sign(),
+                false => cut,
+            };
+        }
         Value::Nan if modifiers.saturate => 0,
         Value::Nan if *from == F32 && *to == F64 => {
             (bits >> 31 << 63) | 0x7ff8_0000_0000_0000 | (bits & 0x7f_ffff) << 29
@@ -326,6 +335,16 @@ mod tests {
         assert_eq!(to(f32::INFINITY, &E4M3), 0x7e);
         assert_eq!(to(f32::NEG_INFINITY, &E5M2), 0xfb);
         assert_eq!(to(-f32::NAN, &E4M3), 0x7f);
+        // What an H200 made of them, without the 13 bits that a register has below.
+        let away = Modifiers {
+            rounding: Rounding::NearestAway,
+            ..PLAIN
+        };
+        let to_tf32 = |bits, finite| float(bits, &F32, &TF32, away, finite) << 13;
+        assert_eq!(to_tf32(0x7f80_0001, false), 0x7f80_0000);
+        assert_eq!(to_tf32(0xff80_0001, false), 0xff80_0000);
+        assert_eq!(to_tf32(0x7f80_0001, true), 0x7f7f_e000);
+        assert_eq!(to_tf32(0xff80_0001, true), 0xff7f_e000);
         assert_eq!(to(f32::NAN, &E5M2), 0x7f);
         assert_eq!(to(-f32::NAN, &E2M1), 0x7);
         assert_eq!(to(f32::INFINITY, &F16), 0x7bff);

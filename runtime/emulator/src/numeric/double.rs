@@ -45,6 +45,15 @@ pub(crate) fn add(a: u64, b: u64, rounding: Rounding) -> u64 {
     binary(a, b, rounding, |x, y| x + y, arithmetic::add)
 }
 
+/// `atom.add.f64` and `red.add.f64` on global memory (PTX ISA §9.7.13.5): the sum, but as an H200 has it a NaN is kept as it is, the operand's
+/// if both are one.
+pub(crate) fn add_in_global(memory: u64, operand: u64) -> u64 {
+    match [operand, memory].into_iter().find(|x| nan(*x)) {
+        Some(found) => found,
+        None => add(memory, operand, Rounding::NearestEven),
+    }
+}
+
 /// `sub.f64` (PTX ISA §9.7.3.4).
 pub(crate) fn sub(a: u64, b: u64, rounding: Rounding) -> u64 {
     let turned = if nan(b) { b } else { b ^ SIGN };
@@ -141,6 +150,18 @@ mod tests {
         assert_eq!(sub(infinity, infinity, NEAREST), NAN);
         assert_eq!(mul(0, infinity, Rounding::Zero), NAN);
         assert_eq!(sqrt((-1.0f64).to_bits(), NEAREST), NAN);
+    }
+
+    #[test]
+    fn sums_in_global_memory_keep_nans_as_they_are() {
+        // What an H200 left of a signalling NaN and 0, and which of two it took.
+        let (one, signalling) = (1.0f64.to_bits(), 0x7ff0_0000_0000_0001);
+        let quiet = 0xfff8_0000_0000_0000;
+        assert_eq!(add_in_global(signalling, 0), signalling);
+        assert_eq!(add_in_global(one, signalling), signalling);
+        assert_eq!(add_in_global(signalling, quiet), quiet);
+        assert_eq!(add_in_global(quiet, signalling), signalling);
+        assert_eq!(add_in_global(one, one), 2.0f64.to_bits());
     }
 
     #[test]

@@ -43,6 +43,8 @@ const fn finite(exponent: u32, mantissa: u32, nan: Option<u64>, largest: u64) ->
 
 pub(crate) const F64: Format = ieee(11, 52, 0x7ff8_0000_0000_0000);
 pub(crate) const F32: Format = ieee(8, 23, 0x7fff_ffff);
+/// The precision of an f32 with the exponents of an f64.
+pub(crate) const WIDE: Format = ieee(11, 23, 0x3_ffff_ffff);
 pub(crate) const F16: Format = ieee(5, 10, 0x7fff);
 pub(crate) const BF16: Format = ieee(8, 7, 0x7fff);
 /// The upper 19 bits of a `.tf32` register.

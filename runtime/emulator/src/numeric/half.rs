@@ -4,7 +4,7 @@
 
 use super::{
     Modifiers, Rounding, Selection, arithmetic, convert,
-    format::{BF16, F16, Format},
+    format::{BF16, F16, Format, TF32},
 };
 
 /// Both formats' canonical NaN.
@@ -70,6 +70,28 @@ impl Half {
         }
     }
 
+    /// A result of `.ftz`: what is tiny once it is rounded as if the exponent had no bound is zero, as for `.f32` ones. `unbounded` computes
+    /// in the format of tf32, which has the digits of an f16 and the exponents of an f32.
+    fn tiny(self, bits: u16, modifiers: Modifiers, unbounded: impl FnOnce() -> u64) -> u16 {
+        if modifiers.ftz && self.smallest(bits) {
+            let value = f32::from_bits((unbounded() << 13) as u32);
+            if value.abs() < self.widen(bits & 0x7fff) {
+                return bits & 0x8000;
+            }
+        }
+        bits
+    }
+
+    fn wide(self, bits: u64) -> u64 {
+        u64::from(self.widen(bits as u16).to_bits() >> 13)
+    }
+
+    /// Whether it is the smallest normal number, of either sign.
+    fn smallest(self, bits: u16) -> bool {
+        let magnitude = u64::from(bits & 0x7fff);
+        magnitude == 1 << self.format().mantissa
+    }
+
     pub(crate) fn finish(self, bits: u16, modifiers: Modifiers) -> u16 {
         let mut bits = self.prepare(bits, modifiers);
         if self.nan(bits) {
@@ -98,14 +120,22 @@ impl Half {
     /// `mul.f16`, `mul.bf16` (PTX ISA §9.7.4.3).
     pub fn mul(self, a: u16, b: u16, modifiers: Modifiers) -> u16 {
         let [x, y] = [a, b].map(|v| self.widen(self.prepare(v, modifiers)));
-        self.finish(self.narrow(x * y), modifiers)
+        let [a, b] = [a, b].map(|v| u64::from(self.prepare(v, modifiers)));
+        let bits = self.tiny(self.narrow(x * y), modifiers, || {
+            arithmetic::mul(&TF32, self.wide(a), self.wide(b), modifiers.rounding)
+        });
+        self.finish(bits, modifiers)
     }
 
     /// `fma.rn.f16`, `fma.rn.bf16` (PTX ISA §9.7.4.4): rounded once.
     pub fn fma(self, a: u16, b: u16, c: u16, modifiers: Modifiers) -> u16 {
         let [a, b, c] = [a, b, c].map(|v| u64::from(self.prepare(v, modifiers)));
         let bits = arithmetic::fma(self.format(), a, b, c, Rounding::NearestEven);
-        self.finish(bits as u16, modifiers)
+        let bits = self.tiny(bits as u16, modifiers, || {
+            let [a, b, c] = [a, b, c].map(|v| self.wide(v));
+            arithmetic::fma(&TF32, a, b, c, modifiers.rounding)
+        });
+        self.finish(bits, modifiers)
     }
 
     /// `neg` (PTX ISA §9.7.4.5).

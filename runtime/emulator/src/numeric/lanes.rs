@@ -4,8 +4,8 @@
 //! without FMA is a library call, and the same bits.
 
 use super::{
-    approximate, convert,
-    single::{canonical, choose, flush},
+    Modifiers, Rounding, approximate, convert,
+    single::{self, canonical, choose, flush},
 };
 
 /// A 32-bit register of a warp.
@@ -21,6 +21,14 @@ fn zip<const FTZ: bool>(a: &Lanes, b: &Lanes, of: impl Fn(f32, f32) -> f32) -> L
     }
     out
 }
+
+/// `.rn.ftz`.
+const FLUSHED: Modifiers = Modifiers {
+    rounding: Rounding::NearestEven,
+    ftz: true,
+    saturate: false,
+    relu: false,
+};
 
 #[inline(always)]
 fn input<const FTZ: bool>(bits: u32) -> f32 {
@@ -74,7 +82,17 @@ wide! {
 wide! {
     /// `mul.rn.f32` (PTX ISA §9.7.3.5).
     mul(a: &Lanes, b: &Lanes, ftz: bool) -> Lanes {
-        if ftz { zip::<true>(a, b, |x, y| x * y) } else { zip::<false>(a, b, |x, y| x * y) }
+        if !ftz {
+            return zip::<false>(a, b, |x, y| x * y);
+        }
+        let mut out = zip::<true>(a, b, |x, y| x * y);
+        for lane in 0..32 {
+            // Where rounding may have hidden that the exact product is tiny.
+            if out[lane] & 0x7fff_ffff == single::SMALLEST {
+                out[lane] = single::mul(a[lane], b[lane], FLUSHED);
+            }
+        }
+        out
     }
 }
 
@@ -93,7 +111,16 @@ fn zip3<const FTZ: bool>(a: &Lanes, b: &Lanes, c: &Lanes) -> Lanes {
 wide! {
     /// `fma.rn.f32` (PTX ISA §9.7.3.6).
     fma(a: &Lanes, b: &Lanes, c: &Lanes, ftz: bool) -> Lanes {
-        if ftz { zip3::<true>(a, b, c) } else { zip3::<false>(a, b, c) }
+        if !ftz {
+            return zip3::<false>(a, b, c);
+        }
+        let mut out = zip3::<true>(a, b, c);
+        for lane in 0..32 {
+            if out[lane] & 0x7fff_ffff == single::SMALLEST {
+                out[lane] = single::fma(a[lane], b[lane], c[lane], FLUSHED);
+            }
+        }
+        out
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct Modifiers {
     pub relu: bool,
 }
 
-/// How `min` and `max` treat their inputs (PTX ISA §9.7.3.12, §9.7.3.13).
+/// How `min` and `max` treat their inputs (PTX ISA §9.7.3.11, §9.7.3.12).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Selection {
     /// The larger, not the smaller.

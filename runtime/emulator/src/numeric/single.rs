@@ -2,7 +2,7 @@
 
 use super::{
     Modifiers, Rounding, Selection, arithmetic,
-    format::{F32, Format},
+    format::{F32, Format, WIDE},
 };
 
 /// Every NaN that an `.f32` instruction makes (PTX ISA §9.7.3).
@@ -52,6 +52,28 @@ fn finish(bits: u32, modifiers: Modifiers) -> u32 {
     }
 }
 
+/// The magnitude of the smallest normal number.
+pub(crate) const SMALLEST: u32 = 0x0080_0000;
+
+/// A result of `.ftz`: what is below the smallest normal number once it is rounded, but with an exponent without a bound, becomes zero, also
+/// where the subnormal numbers are so far apart that rounding brings it up to that number (as an H200 has it; the ISA does not say). `unbounded`
+/// computes in [`WIDE`].
+fn tiny(bits: u32, modifiers: Modifiers, unbounded: impl FnOnce() -> u64) -> u32 {
+    if modifiers.ftz && bits & 0x7fff_ffff == SMALLEST {
+        // An f64 has the exponents of the wide format, and more digits behind.
+        let value = f64::from_bits(unbounded() << 29);
+        if value.abs() < f64::from(f32::MIN_POSITIVE) {
+            return bits & 0x8000_0000;
+        }
+    }
+    bits
+}
+
+/// The number in [`WIDE`], which holds every f32.
+fn widened(bits: u32) -> u64 {
+    f64::from(f32::from_bits(bits)).to_bits() >> 29
+}
+
 fn flushed(bits: u32, modifiers: Modifiers) -> u32 {
     if modifiers.ftz { flush(bits) } else { bits }
 }
@@ -68,6 +90,9 @@ fn binary(
         Rounding::NearestEven => canonical(native(f32::from_bits(a), f32::from_bits(b))),
         mode => exact(&F32, a.into(), b.into(), mode) as u32,
     };
+    let bits = tiny(bits, modifiers, || {
+        exact(&WIDE, widened(a), widened(b), modifiers.rounding)
+    });
     finish(bits, modifiers)
 }
 
@@ -96,6 +121,10 @@ pub(crate) fn fma(a: u32, b: u32, c: u32, modifiers: Modifiers) -> u32 {
         }
         mode => arithmetic::fma(&F32, a.into(), b.into(), c.into(), mode) as u32,
     };
+    let bits = tiny(bits, modifiers, || {
+        let [a, b, c] = [a, b, c].map(widened);
+        arithmetic::fma(&WIDE, a, b, c, modifiers.rounding)
+    });
     finish(bits, modifiers)
 }
 

@@ -188,7 +188,7 @@ impl<'a> Lexer<'a> {
                 Ok(Token::Text(&self.text[start..end]))
             }
             b'(' | b')' | b'[' | b']' | b'{' | b'}' | b',' | b';' | b':' | b'@' | b'!' | b'|'
-            | b'+' | b'-' | b'*' | b'/' | b'&' | b'^' | b'~' | b'<' | b'>' | b'=' => {
+            | b'+' | b'-' | b'*' | b'/' | b'&' | b'^' | b'~' | b'<' | b'>' | b'=' | b'?' => {
                 self.at += 1;
                 Ok(Token::Mark(byte))
             }

@@ -211,9 +211,8 @@ impl TensorMap {
             let what = "tensor maps of interleaved layouts".to_owned();
             return Err(EncodeError::NotImplemented(what));
         }
-        use DataType as D;
-        if padded || matches!(data, D::Float32Ftz | D::Tfloat32 | D::Tfloat32Ftz) {
-            let what = format!("tensor maps of {data:?}, whose elements are converted");
+        if padded {
+            let what = format!("tensor maps of {data:?}, whose elements are padded");
             return Err(EncodeError::NotImplemented(what));
         }
         Ok(TensorMap {

@@ -1,6 +1,6 @@
 //! Which bytes of global and shared memory a tiled bulk tensor copy pairs (PTX ISA §5.5.3, Tiled Mode).
 
-use super::{OobFill, RANK_LIMIT, TensorMap, swizzle};
+use super::{DataType, OobFill, RANK_LIMIT, TensorMap, swizzle};
 
 /// A run of bytes of a box that lie together in both memories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl TensorMap {
     /// from `shared` on: rows in order, and bytes of a row in order before the swizzle.
     ///
     /// Rows follow each other without gaps where there is no swizzle; else each takes the whole span of the swizzle (CUDA C++ Programming
-    /// Guide, "TMA Swizzle": shared memory is allocated for the full swizzle width).
+    /// Guide, "TMA Swizzle": shared memory is allocated for the full swizzle width), on an H200 too.
     pub fn pieces<E: From<CoordinateError>>(
         &self,
         coordinates: &[i32],
@@ -96,6 +96,15 @@ impl TensorMap {
         Ok(())
     }
 
+    /// The map as copies to global memory see it: an H200 drops what lies outside the innermost dimension in pieces of 16 bytes, so that up to 15
+    /// bytes behind a row are written. No document says so; who stores a part of a wider row needs extents that are multiples of 16 bytes.
+    pub fn as_stored(&self) -> TensorMap {
+        let elements = u64::from(128 / self.data_type.bits());
+        let mut map = *self;
+        map.global_dim[0] = map.global_dim[0].next_multiple_of(elements);
+        map
+    }
+
     /// Bytes of shared memory from the first of a box to behind its last.
     pub fn shared_bytes(&self) -> u32 {
         let pitch = self.swizzle.span().unwrap_or(self.row_bytes());
@@ -104,20 +113,31 @@ impl TensorMap {
 
     /// What a load writes into bytes of the box that the tensor has not, which start at a multiple of the element.
     ///
-    /// With NaNs: the type's NaN that arithmetic gives, as no document says which.
+    /// With NaNs: 0x7ff7 in each 16 bits whatever the type, as an H200 has it; no document says which.
     pub fn fill(&self, bytes: &mut [u8]) {
-        use super::DataType::*;
         if self.oob_fill == OobFill::Zero {
             bytes.fill(0);
             return;
         }
-        let pattern: &[u8] = match self.data_type {
-            Float64 => &[0, 0, 0, 0, 0, 0, 0xf8, 0x7f],
-            Float16 | Bfloat16 => &[0xff, 0x7f],
-            _ => &[0xff, 0xff, 0xff, 0x7f],
-        };
-        for (to, &from) in bytes.iter_mut().zip(pattern.iter().cycle()) {
+        for (to, from) in bytes.iter_mut().zip([0xf7, 0x7f].into_iter().cycle()) {
             *to = from;
+        }
+    }
+
+    /// What a load makes of elements that the tensor has, which start at a multiple of the element.
+    ///
+    /// Of `Tfloat32` the 13 lowest bits are rounded away, to nearest even, and a NaN becomes 0x7fffe000; subnormal numbers stay, with
+    /// `Tfloat32Ftz` and `Float32Ftz` too. So an H200 does it. Stores and reductions take the bits as they are.
+    pub fn convert(&self, bytes: &mut [u8]) {
+        if !matches!(self.data_type, DataType::Tfloat32 | DataType::Tfloat32Ftz) {
+            return;
+        }
+        let (words, _) = bytes.as_chunks_mut::<4>();
+        for word in words {
+            let bits = u32::from_le_bytes(*word);
+            let nan = bits & 0x7fff_ffff > 0x7f80_0000;
+            let rounded = bits.wrapping_add(0xfff + (bits >> 13 & 1)) & !0x1fff;
+            *word = if nan { 0x7fff_e000 } else { rounded }.to_le_bytes();
         }
     }
 }

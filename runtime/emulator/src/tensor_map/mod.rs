@@ -4,7 +4,7 @@
 //! swizzles are those of PTX ISA §5.5 (Tensors). The 128 bytes of a map are opaque to programs, so the emulator has an encoding of its own.
 //!
 //! Invariants: a [`TensorMap`] kept all limits when it was made, be it from parameters or from bytes; no coordinate makes the geometry
-//! panic; what the documents do not fix (im2col, interleaved layouts, converting element types) is refused.
+//! panic; what the documents do not fix (im2col, interleaved layouts, types padded in shared memory) is refused.
 
 mod encode;
 mod geometry;
@@ -67,8 +67,9 @@ codes! {
         Float32 = 7,
         Float64 = 8,
         Bfloat16 = 9,
-        /// Subnormal numbers become zero.
+        /// Loads and stores of an H200 keep subnormal numbers nevertheless.
         Float32Ftz = 10,
+        /// Loads round to it.
         Tfloat32 = 11,
         Tfloat32Ftz = 12,
         /// Sixteen 4-bit elements in 8 bytes, in both memories.
@@ -103,7 +104,7 @@ codes! {
     /// `CUtensorMapFloatOOBfill`: what a load puts where the tensor has no element.
     OobFill {
         Zero = 0,
-        /// A NaN; which one is not documented.
+        /// A NaN; which one is not documented, see [`TensorMap::fill`].
         Nan = 1,
     }
 }

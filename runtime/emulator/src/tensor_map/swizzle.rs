@@ -16,7 +16,7 @@ pub enum Swizzle {
     B64 = 2,
     /// 16-byte atoms in 128 bytes.
     B128 = 3,
-    /// 32-byte atoms in 128 bytes.
+    /// 32-byte atoms in 128 bytes. The driver refuses this and the following for an `sm_90` device.
     B128Atom32 = 4,
     /// 32-byte atoms in 128 bytes, with the halves of each 16 bytes changed over in every other row.
     B128Atom32Flip8 = 5,

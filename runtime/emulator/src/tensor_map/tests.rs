@@ -320,22 +320,10 @@ fn what_the_documents_leave_open_is_refused() {
         data_type,
         ..MATRIX
     };
-    let single = Parameters {
-        box_dim: &[32, 8],
-        ..MATRIX
-    };
     let cases = [
         Parameters {
             interleave: Interleave::B16,
             ..CUBE
-        },
-        Parameters {
-            data_type: DataType::Tfloat32,
-            ..single
-        },
-        Parameters {
-            data_type: DataType::Float32Ftz,
-            ..single
         },
         Parameters {
             global_dim: &[128, 4],
@@ -679,4 +667,57 @@ fn fills_are_nans_of_the_type() {
     let zero = TensorMap::encode(&MATRIX).expect("legal");
     zero.fill(&mut bytes);
     assert_eq!(bytes, [0; 16]);
+}
+
+#[test]
+fn loads_convert_as_an_h200_does() {
+    let of = |data_type| {
+        TensorMap::encode(&Parameters {
+            data_type,
+            box_dim: &[32, 8],
+            ..MATRIX
+        })
+        .expect("legal")
+    };
+    // What a probe of the hardware printed.
+    let pairs = [
+        (0x3f80_1000, 0x3f80_0000),
+        (0x3f80_3000, 0x3f80_4000),
+        (0xbf80_1000, 0xbf80_0000),
+        (0x3f80_0fff, 0x3f80_0000),
+        (0x3f80_1001, 0x3f80_2000),
+        (0x0001_16c2, 0x0001_2000),
+        (0x8000_0001, 0x8000_0000),
+        (0x007f_ffff, 0x0080_0000),
+        (0x7f80_0001, 0x7fff_e000),
+        (0xff80_0001, 0x7fff_e000),
+        (0x7fff_ffff, 0x7fff_e000),
+        (0x7f7f_ffff, 0x7f80_0000),
+        (0x7f7f_efff, 0x7f7f_e000),
+        // Which TF32 has, infinities among them.
+        (0x7f80_0000, 0x7f80_0000),
+        (0x4049_0000, 0x4049_0000),
+    ];
+    for data_type in [DataType::Tfloat32, DataType::Tfloat32Ftz] {
+        for (from, to) in pairs {
+            let mut bytes = u32::to_le_bytes(from);
+            of(data_type).convert(&mut bytes);
+            assert_eq!(u32::from_le_bytes(bytes), to, "{from:#x}");
+        }
+    }
+    for data_type in [DataType::Float32, DataType::Float32Ftz] {
+        let mut bytes = 0x0001_16c2_u32.to_le_bytes();
+        of(data_type).convert(&mut bytes);
+        assert_eq!(bytes, 0x0001_16c2_u32.to_le_bytes());
+    }
+    // The fill is one of half-words.
+    let map = TensorMap::encode(&Parameters {
+        data_type: DataType::Float64,
+        box_dim: &[16, 8],
+        oob_fill: OobFill::Nan,
+        ..MATRIX
+    });
+    let mut bytes = [0; 8];
+    map.expect("legal").fill(&mut bytes);
+    assert_eq!(u64::from_le_bytes(bytes), 0x7ff7_7ff7_7ff7_7ff7);
 }

@@ -134,6 +134,25 @@ class Kernel:
         Raises DeviceError.
         """
 
+    def emulate(
+        self,
+        arguments: dict[str, Any] | None = None,
+        /,
+        *,
+        device: str = "emulator",
+        target: str | None = None,
+        **named: Any,
+    ) -> Launch:
+        """Runs the kernel on the CPU, by executing its PTX as a GPU of some target would, and waits for it.
+
+        Tensors lie on the CPU (NumPy's arrays, torch's tensors of ``cpu``); they are copied to the device, and what the kernel
+        stores is copied back. For tests and to find mistakes: it is slow.
+
+        device: ``"emulator:sm_80"`` and so on; ``"emulator"`` is ``"emulator:sm_90a"``.
+
+        Raises ArgumentError; DeviceError, which names line and threads, where the kernel does something wrong.
+        """
+
 @final
 class Op:
     """One op of a set: several launches with the workspace between them."""
@@ -180,6 +199,17 @@ class Op:
             nothing and waits for nothing: once the op is prepared, it can be captured in a graph, and the workspace then
             serves no other dimensions.
         """
+
+    def emulate(
+        self,
+        arguments: dict[str, Any] | None = None,
+        /,
+        *,
+        device: str = "emulator",
+        target: str | None = None,
+        **named: Any,
+    ) -> list[Launch]:
+        """Runs all launches on the CPU, as a kernel's ``emulate`` does its own, with a workspace of their own."""
 
 @final
 class Workspace:

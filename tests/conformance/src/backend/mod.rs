@@ -74,7 +74,7 @@ impl Kernels {
 pub enum Choice {
     /// `$TESS_DEVICE` is `interp` or not set.
     Interpreter,
-    /// `$TESS_DEVICE` names a GPU; with `$TESS_SET`, if given.
+    /// `$TESS_DEVICE` names a GPU, or the emulator of a target; with `$TESS_SET`, if given.
     Gpu { device: String, set: Option<String> },
 }
 
@@ -96,9 +96,9 @@ pub fn choice_from_env() -> Result<Choice, String> {
 }
 
 impl Choice {
-    /// Whether it is hardware.
+    /// Whether it is hardware, which is fast.
     pub fn is_device(&self) -> bool {
-        matches!(self, Choice::Gpu { .. })
+        matches!(self, Choice::Gpu { device, .. } if !device.starts_with("emulator"))
     }
 
     /// Opens the device.

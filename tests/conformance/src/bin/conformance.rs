@@ -20,7 +20,7 @@ Runs every kernel of the library against a reference in f64.
   --sanitize     a few small launches of each body of each kernel, for compute-sanitizer
   --filter TEXT  only cases whose name contains TEXT; may be repeated: any of them
 
-  TESS_DEVICE    interp (the default), cuda or cuda:N
+  TESS_DEVICE    interp (the default), cuda, cuda:N or emulator:TARGET
   TESS_SET       a kernel set to take the kernels from; nothing is compiled
 ";
 

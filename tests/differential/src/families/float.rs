@@ -10,6 +10,7 @@ const FAMILY: &str = "float";
 const MIXED: &str = "mixed";
 
 const NUMBERS: Bound = Bound::Numbers;
+const NEAREST: Rounding = Rounding::Nearest;
 
 /// Flushes operands and result if `ftz`, and clamps the result to 0 to 1 if `sat`.
 fn finish(bits: u64, ftz: bool, sat: bool) -> u64 {
@@ -21,17 +22,30 @@ fn finish(bits: u64, ftz: bool, sat: bool) -> u64 {
     }
 }
 
+/// An exact result, rounded. What is tiny when it is rounded as if the exponent had no bound is flushed, as an H200 does; the ISA does not say.
+fn rounded(exact: f64, rounding: Rounding, ftz: bool) -> u64 {
+    const FAR: f64 = 18446744073709551616.0;
+    // Far from the subnormal numbers its digits are all there.
+    let near = exact.abs() < 2.0 * f64::from(f32::MIN_POSITIVE);
+    let unbounded = f32_of(to_f32(exact * FAR, rounding)).abs() / FAR;
+    match ftz && near && unbounded < f64::from(f32::MIN_POSITIVE) {
+        true => to_f32(0f64.copysign(exact), rounding),
+        false => to_f32(exact, rounding),
+    }
+}
+
 /// An f32 instruction with a reference in exact arithmetic.
 fn single(
     mnemonic: String,
     count: usize,
     (ftz, sat): (bool, bool),
-    value: impl Fn(&[f64]) -> u64 + Send + Sync + 'static,
+    rounding: Rounding,
+    value: impl Fn(&[f64]) -> f64 + Send + Sync + 'static,
 ) -> Snippet {
     Snippet::of(FAMILY, &mnemonic, &vec![F32; count], F32, NUMBERS).refer(move |x| {
         let flush = |v: &u64| f32_of(if ftz { flush32(*v) } else { *v });
         let values: Vec<f64> = x.iter().map(flush).collect();
-        finish(value(&values), ftz, sat)
+        finish(rounded(value(&values), rounding, ftz), ftz, sat)
     })
 }
 
@@ -59,37 +73,65 @@ fn single_arithmetic(all: &mut Vec<Snippet>) {
             let s = if sat { ".sat" } else { "" };
             for (r, rounding) in with_default.clone() {
                 let how = (ftz, sat);
-                all.push(single(format!("add{r}{f}{s}.f32"), 2, how, move |x| {
-                    to_f32(zero_sign(x[0], x[1], sum(x[0], x[1]), rounding), rounding)
-                }));
-                all.push(single(format!("sub{r}{f}{s}.f32"), 2, how, move |x| {
-                    to_f32(zero_sign(x[0], -x[1], sum(x[0], -x[1]), rounding), rounding)
-                }));
-                all.push(single(format!("mul{r}{f}{s}.f32"), 2, how, move |x| {
-                    to_f32(x[0] * x[1], rounding)
-                }));
+                all.push(single(
+                    format!("add{r}{f}{s}.f32"),
+                    2,
+                    how,
+                    rounding,
+                    move |x| zero_sign(x[0], x[1], sum(x[0], x[1]), rounding),
+                ));
+                all.push(single(
+                    format!("sub{r}{f}{s}.f32"),
+                    2,
+                    how,
+                    rounding,
+                    move |x| zero_sign(x[0], -x[1], sum(x[0], -x[1]), rounding),
+                ));
+                all.push(single(
+                    format!("mul{r}{f}{s}.f32"),
+                    2,
+                    how,
+                    rounding,
+                    move |x| x[0] * x[1],
+                ));
                 // `mad` and `fma` are one instruction; both must name a rounding.
                 if r.is_empty() {
                     continue;
                 }
                 for op in ["fma", "mad"] {
-                    all.push(single(format!("{op}{r}{f}{s}.f32"), 3, how, move |x| {
-                        to_f32(fused(x[0], x[1], x[2], rounding), rounding)
-                    }));
+                    all.push(single(
+                        format!("{op}{r}{f}{s}.f32"),
+                        3,
+                        how,
+                        rounding,
+                        move |x| fused(x[0], x[1], x[2], rounding),
+                    ));
                 }
             }
         }
         for (r, rounding) in roundings.clone() {
             let how = (ftz, false);
-            all.push(single(format!("div{r}{f}.f32"), 2, how, move |x| {
-                to_f32(quotient(x[0], x[1]), rounding)
-            }));
-            all.push(single(format!("rcp{r}{f}.f32"), 1, how, move |x| {
-                to_f32(quotient(1.0, x[0]), rounding)
-            }));
-            all.push(single(format!("sqrt{r}{f}.f32"), 1, how, move |x| {
-                to_f32(root(x[0]), rounding)
-            }));
+            all.push(single(
+                format!("div{r}{f}.f32"),
+                2,
+                how,
+                rounding,
+                move |x| quotient(x[0], x[1]),
+            ));
+            all.push(single(
+                format!("rcp{r}{f}.f32"),
+                1,
+                how,
+                rounding,
+                move |x| quotient(1.0, x[0]),
+            ));
+            all.push(single(
+                format!("sqrt{r}{f}.f32"),
+                1,
+                how,
+                rounding,
+                move |x| root(x[0]),
+            ));
         }
     }
     // Operands of one size, whose results need all of their bits.
@@ -191,7 +233,8 @@ fn signs(all: &mut Vec<Snippet>) {
         ("infinite", |v, _| v.is_infinite()),
         ("number", |v, _| !v.is_nan()),
         ("notanumber", |v, _| v.is_nan()),
-        ("normal", |v, small| v.is_finite() && v != 0.0 && !small),
+        // Zeros count as normal.
+        ("normal", |v, small| v.is_finite() && (v == 0.0 || !small)),
         ("subnormal", |v, small| v != 0.0 && small),
     ];
     for (name, holds) in tests {
@@ -240,9 +283,13 @@ fn extremes(all: &mut Vec<Snippet>) {
             for (n, nan) in [("", false), (".NaN", true)] {
                 let since = if nan { SM_80 } else { SM_75 };
                 all.push(
-                    single(format!("{op}{f}{n}.f32"), 2, (ftz, false), move |x| {
-                        to_f32(extreme(max, nan, x[0], x[1]), Rounding::Nearest)
-                    })
+                    single(
+                        format!("{op}{f}{n}.f32"),
+                        2,
+                        (ftz, false),
+                        NEAREST,
+                        move |x| extreme(max, nan, x[0], x[1]),
+                    )
                     .since(since),
                 );
                 all.push(
@@ -250,10 +297,11 @@ fn extremes(all: &mut Vec<Snippet>) {
                         format!("{op}{f}{n}.xorsign.abs.f32"),
                         2,
                         (ftz, false),
+                        NEAREST,
                         move |x| {
                             let size = extreme(max, nan, x[0].abs(), x[1].abs());
                             let negative = x[0].is_sign_negative() != x[1].is_sign_negative();
-                            to_f32(if negative { -size } else { size }, Rounding::Nearest)
+                            if negative { -size } else { size }
                         },
                     )
                     .since(SM_86),
@@ -263,9 +311,10 @@ fn extremes(all: &mut Vec<Snippet>) {
                         format!("{op}{f}{n}.f32, three"),
                         3,
                         (ftz, false),
+                        NEAREST,
                         move |x| {
                             let first = extreme(max, nan, x[0], x[1]);
-                            to_f32(extreme(max, nan, first, x[2]), Rounding::Nearest)
+                            extreme(max, nan, first, x[2])
                         },
                     )
                     .since(Since {
@@ -354,7 +403,7 @@ fn mixed(all: &mut Vec<Snippet>) {
                             "mul" => v[0] * v[1],
                             _ => fused(v[0], v[1], v[2], rounding),
                         };
-                        finish(to_f32(exact, rounding), ftz, false)
+                        finish(rounded(exact, rounding, ftz), ftz, false)
                     };
                     lane(0) | lane(32) << 32
                 }));

@@ -49,7 +49,13 @@ fn apply(format: Format, manner: Manner, x: &[u64], value: fn(&[f64]) -> f64) ->
         .iter()
         .map(|v| (format.value)(flush(*v & 0xffff)))
         .collect();
-    let bits = flush((format.round)(value(&values), Rounding::Nearest));
+    let exact = value(&values);
+    // What is tiny when it is rounded as if the exponent had no bound is flushed, as an H200 does; the ISA does not say.
+    let far = 1024.0;
+    let unbounded = (format.value)((format.round)(exact * far, Rounding::Nearest)).abs() / far;
+    let tiny = manner.ftz && exact.abs() < 2f64.powi(-13) && unbounded < 2f64.powi(-14);
+    let exact = if tiny { 0f64.copysign(exact) } else { exact };
+    let bits = flush((format.round)(exact, Rounding::Nearest));
     let number = (format.value)(bits);
     match manner {
         Manner { sat: true, .. } if number.is_nan() || number <= 0.0 => 0,

@@ -264,9 +264,11 @@ fn bits(all: &mut Vec<Snippet>) {
                     all | b << i
                 })
             };
+            // The ISA has places and lengths in 0..=255. Of more, 32-bit forms look at the low eight bits, 64-bit forms do not.
+            let field = if width == 64 { B32.below(256) } else { B32 };
             op(
                 format!("bfe.{t}{width}"),
-                &[of, B32, B32],
+                &[of, field, field],
                 of,
                 Box::new(extract),
             );
@@ -286,9 +288,10 @@ fn bits(all: &mut Vec<Snippet>) {
                     all & !(1 << at) | (x[0] >> i & 1) << at
                 })
         };
+        let field = if width == 64 { B32.below(256) } else { B32 };
         op(
             format!("bfi.b{width}"),
-            &[of, of, B32, B32],
+            &[of, of, field, field],
             of,
             Box::new(insert),
         );

@@ -1,12 +1,21 @@
 //! The snippets, a file a family (PTX ISA §9.7).
 
 mod approximate;
+mod atomic;
+mod barrier;
+mod cluster;
 mod compare;
 mod convert;
+mod copy;
 mod float;
 mod half;
 mod integer;
 mod logic;
+mod matrix;
+mod memory;
+mod tensor;
+mod warp;
+mod wgmma;
 
 use crate::snippet::Snippet;
 
@@ -20,6 +29,15 @@ pub fn all() -> Vec<Snippet> {
         half::snippets(),
         approximate::snippets(),
         convert::snippets(),
+        memory::snippets(),
+        warp::snippets(),
+        atomic::snippets(),
+        barrier::snippets(),
+        matrix::snippets(),
+        copy::snippets(),
+        cluster::snippets(),
+        tensor::snippets(),
+        wgmma::snippets(),
     ];
     families.into_iter().flatten().collect()
 }

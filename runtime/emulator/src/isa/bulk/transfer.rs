@@ -127,10 +127,18 @@ impl Global {
                 let address = step.addresses(*map)[lane];
                 let map = Box::new(tensor_map(step, address, lane)?);
                 let coordinates = coordinates.iter().map(|c| step.word(*c)[lane] as i32);
-                Ok(Side::Tensor {
-                    map,
-                    coordinates: coordinates.collect(),
-                })
+                let coordinates: Vec<i32> = coordinates.collect();
+                // An H200 calls anything else an illegal instruction; the document does not say so.
+                let innermost = coordinates.first().copied().unwrap_or(0);
+                let bits = i64::from(innermost) * i64::from(map.data_type().bits());
+                if bits % 128 != 0 {
+                    let message = format!(
+                        "the innermost coordinate of a bulk tensor copy is {innermost}: it must be a multiple of 16 bytes, {} elements",
+                        128 / map.data_type().bits()
+                    );
+                    return Err(step.fault(FaultKind::Misaligned, message, 1 << lane));
+                }
+                Ok(Side::Tensor { map, coordinates })
             }
         }
     }
@@ -232,7 +240,22 @@ impl Op {
                     from,
                     reduction,
                 } => {
-                    let to = to.side(step, lane)?;
+                    let to = match to.side(step, lane)? {
+                        Side::Tensor { map, coordinates } => Side::Tensor {
+                            map: Box::new(map.as_stored()),
+                            coordinates,
+                        },
+                        linear => linear,
+                    };
+                    // Loads take them; of a store an H200 says that it is an illegal instruction. The document does not.
+                    if let Side::Tensor { coordinates, .. } = &to
+                        && let Some(negative) = coordinates.iter().find(|c| **c < 0)
+                    {
+                        let message = format!(
+                            "a bulk tensor copy to global memory begins at coordinate {negative}: none may be negative"
+                        );
+                        return Err(step.fault(FaultKind::Operand, message, 1 << lane));
+                    }
                     to_global(step, lane, &to, *from, *reduction)?;
                 }
                 Op::ToCluster {
@@ -325,6 +348,9 @@ fn to_shared(
                 let bytes = u64::from(piece.bytes);
                 let region = step.resolve(Space::Global, address, bytes, 1, lane)?;
                 step.agent_load(agent, region, &mut buffer, lane)?;
+                if let Side::Tensor { map, .. } = from {
+                    map.convert(&mut buffer);
+                }
             }
             None => {
                 if let Side::Tensor { map, .. } = from {

@@ -54,7 +54,7 @@ impl Mma {
     pub fn first_target(&self) -> Option<u32> {
         use Accumulator as D;
         use Element::*;
-        let floats = matches!((self.c, self.d), (D::F16 | D::F32, D::F16 | D::F32));
+        let floats = self.c == self.d && matches!(self.c, D::F16 | D::F32);
         let f32s = self.c == D::F32 && self.d == D::F32;
         let s32s = self.c == D::S32 && self.d == D::S32;
         let target = match (self.a, self.b, self.m, self.k) {

@@ -65,7 +65,13 @@ pub(crate) fn decode(d: &mut Decoder<'_>) -> Result<(Op, Together), Refused> {
         "stmatrix" => decode_store(d)?,
         "movmatrix" => {
             needs(d, 75)?;
-            d.only(&["sync", "aligned", "m8n8", "trans", "b16"])?;
+            if d.parts()[1..]
+                .iter()
+                .map(|p| &**p)
+                .ne(["sync", "aligned", "m8n8", "trans", "b16"])
+            {
+                return Err("".into());
+            }
             d.expect_count(2..=2)?;
             let from = d.src32(d.operand(1)?, Type::B32)?;
             let to = d.dst32(d.operand(0)?)?;
@@ -125,7 +131,9 @@ pub(super) fn fragment<'a>(
     index: usize,
     count: usize,
 ) -> Result<&'a [Operand], Refused> {
-    let elements = d.elements(d.operand(index)?);
+    let Operand::Vector(elements) = d.operand(index)? else {
+        return Err("registers in braces must stand here".into());
+    };
     if elements.len() != count {
         let has = elements.len();
         let which = index + 1;
@@ -218,11 +226,11 @@ fn decode_multiply(d: &mut Decoder<'_>) -> Result<Op, Refused> {
     };
     let eight_bits = matches!(mma.a, Element::E4m3 | Element::E5m2);
     let target = match mma.first_target() {
-        _ if rest.is_empty() == (mma.a == Element::B1) => None,
+        _ if n != 8 || rest.is_empty() == (mma.a == Element::B1) => None,
         // Those of `.kind::f8f6f4` have 32 elements of k, and come with `sm_120a`.
         Some(_) if mixed && !(eight_bits && k == 32) => None,
         Some(_) if mixed => Some(120),
-        target => target.filter(|_| n == 8),
+        target => target,
     };
     needs(
         d,

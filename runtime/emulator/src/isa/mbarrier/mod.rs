@@ -189,7 +189,8 @@ pub(super) fn decode(d: &mut Decoder<'_>) -> Result<Op, Refused> {
                 true => d.src32(d.operand(first + 1)?, Type::U32)?,
                 false => Src32::Imm(1),
             };
-            if expect || state.is_none() || counted && !open {
+            // A sink for the state needs no more than the instruction itself.
+            if expect || counted && !open {
                 hopper("this form")?;
             }
             let arrival = if expect {
@@ -265,6 +266,8 @@ pub(crate) struct Entry {
     asynchronous: bool,
     /// Somebody saw a phase end.
     waited: bool,
+    /// Tests in vain since it last changed.
+    tests: u32,
     /// The instruction that made it.
     made: u32,
 }
@@ -277,6 +280,7 @@ impl Entry {
             over: Token::default(),
             asynchronous: false,
             waited: false,
+            tests: 0,
             made,
         }
     }
@@ -306,6 +310,7 @@ impl Entry {
 
     /// Bytes that came (`complete-tx`).
     pub(crate) fn complete(&mut self, bytes: u32) -> Result<(), Broken> {
+        self.tests = 0;
         self.asynchronous = true;
         if self.object.complete(bytes)? {
             self.turn();
@@ -314,6 +319,7 @@ impl Entry {
     }
 
     fn expect(&mut self, bytes: u32) -> Result<(), Broken> {
+        self.tests = 0;
         self.asynchronous = true;
         if self.object.expect(bytes)? {
             self.turn();
@@ -323,6 +329,7 @@ impl Entry {
 
     /// Arrivals, and whether they ended the phase.
     pub(crate) fn arrive(&mut self, count: u32, drop: bool) -> Result<(State, bool), Broken> {
+        self.tests = 0;
         let done = match drop {
             true => self.object.drop(count)?,
             false => self.object.arrive(count)?,
@@ -333,6 +340,9 @@ impl Entry {
         Ok(done)
     }
 }
+
+/// So many tests in vain, between which all other warps run, and nothing arrives: nothing will.
+const TESTS_IN_VAIN: u32 = 1 << 16;
 
 /// The live mbarriers of a block, by offset in its shared memory.
 #[derive(Debug, Default)]
@@ -436,6 +446,25 @@ impl Step<'_> {
     pub(crate) fn check_mbarrier(&mut self, spot: Spot, lane: usize) -> Result<(), Fault> {
         self.with_mbarrier(spot, lane, |_| Ok(()))?;
         self.check_shared(spot.0, spot.1, 8, lane, check::Access::StrongRead, None)
+    }
+}
+
+impl Step<'_> {
+    /// A warp looked whether a phase is over, and goes on: to look again, if it spins.
+    fn tested_in_vain(&mut self, (rank, offset): Spot) -> Result<(), Fault> {
+        let table = &mut self.cluster.blocks[rank as usize].mbarriers;
+        let Some(entry) = table.get(offset) else {
+            return Ok(());
+        };
+        entry.tests += 1;
+        if entry.tests < TESTS_IN_VAIN {
+            return Ok(());
+        }
+        let what = table.describe(offset).unwrap_or_default();
+        let message = format!(
+            "deadlock: {what}, was tested {TESTS_IN_VAIN} times, and nothing happened to it"
+        );
+        Err(self.fault(FaultKind::Deadlock, message, self.lanes))
     }
 }
 
@@ -560,6 +589,9 @@ impl Op {
                 }
                 if let Some(to) = to {
                     step.set_predicate(*to, over);
+                }
+                if over == 0 {
+                    step.tested_in_vain(one)?;
                 }
                 if over != lanes {
                     return Ok(Flow::Yield);

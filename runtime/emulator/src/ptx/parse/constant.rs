@@ -22,13 +22,21 @@ impl Constant {
 }
 
 /// How tightly each operator binds: sums bind as [`SUM`], products tighter.
-const SUM: u32 = 5;
+const SUM: u32 = 9;
 
 #[derive(Clone, Copy)]
 enum Operator {
+    Either,
+    Both,
     Or,
     Xor,
     And,
+    Equal,
+    Unequal,
+    Less,
+    AtMost,
+    Greater,
+    AtLeast,
     ShiftLeft,
     ShiftRight,
     Add,
@@ -38,11 +46,21 @@ enum Operator {
     Remainder,
 }
 
+/// What comparisons and logical operators give: a signed 1 or 0.
+fn truth(so: bool) -> Constant {
+    Constant::Integer {
+        bits: u64::from(so),
+        unsigned: false,
+    }
+}
+
 impl Parser<'_> {
     /// Whether a constant expression begins here.
     pub(super) fn constant_begins(&self) -> bool {
         match self.peek() {
             Token::Integer(..) | Token::Float(_) | Token::Double(_) | Token::Decimal(_) => true,
+            // Before a name it negates a predicate.
+            Token::Mark(b'!') => matches!(self.ahead(1), Token::Integer(..) | Token::Mark(_)),
             Token::Mark(mark) => matches!(mark, b'-' | b'+' | b'~' | b'('),
             Token::Name(name) => name == "WARP_SZ",
             _ => false,
@@ -50,7 +68,37 @@ impl Parser<'_> {
     }
 
     pub(super) fn constant(&mut self) -> Result<Constant> {
-        self.binary(1)
+        self.enter()?;
+        let condition = self.binary(1)?;
+        let value = if self.peek() == Token::Mark(b'?') {
+            self.next();
+            let then = self.constant()?;
+            self.expect(b':')?;
+            let otherwise = self.constant()?;
+            self.choose(condition, then, otherwise)?
+        } else {
+            condition
+        };
+        self.leave();
+        Ok(value)
+    }
+
+    /// `condition ? then : otherwise`, unsigned if either is (the usual conversions).
+    fn choose(&self, condition: Constant, then: Constant, otherwise: Constant) -> Result<Constant> {
+        use Constant::Integer;
+        let Integer { bits, .. } = condition else {
+            return self.error("a condition is an integer");
+        };
+        let taken = if bits != 0 { then } else { otherwise };
+        Ok(match (taken, then, otherwise) {
+            (Integer { bits, .. }, Integer { unsigned: a, .. }, Integer { unsigned: b, .. }) => {
+                Integer {
+                    bits,
+                    unsigned: a || b,
+                }
+            }
+            _ => taken,
+        })
     }
 
     /// An integer expression.
@@ -83,17 +131,26 @@ impl Parser<'_> {
             return None;
         };
         let doubled = self.ahead(1) == Token::Mark(mark);
+        let equals = self.ahead(1) == Token::Mark(b'=');
         Some(match mark {
-            b'|' if !doubled => (Operator::Or, 1, 1),
-            b'^' => (Operator::Xor, 2, 1),
-            b'&' if !doubled => (Operator::And, 3, 1),
-            b'<' if doubled => (Operator::ShiftLeft, 4, 2),
-            b'>' if doubled => (Operator::ShiftRight, 4, 2),
+            b'|' if doubled => (Operator::Either, 1, 2),
+            b'&' if doubled => (Operator::Both, 2, 2),
+            b'|' => (Operator::Or, 3, 1),
+            b'^' => (Operator::Xor, 4, 1),
+            b'&' => (Operator::And, 5, 1),
+            b'=' if doubled => (Operator::Equal, 6, 2),
+            b'!' if equals => (Operator::Unequal, 6, 2),
+            b'<' if doubled => (Operator::ShiftLeft, 8, 2),
+            b'>' if doubled => (Operator::ShiftRight, 8, 2),
+            b'<' if equals => (Operator::AtMost, 7, 2),
+            b'>' if equals => (Operator::AtLeast, 7, 2),
+            b'<' => (Operator::Less, 7, 1),
+            b'>' => (Operator::Greater, 7, 1),
             b'+' => (Operator::Add, SUM, 1),
             b'-' => (Operator::Subtract, SUM, 1),
-            b'*' => (Operator::Multiply, 6, 1),
-            b'/' => (Operator::Divide, 6, 1),
-            b'%' => (Operator::Remainder, 6, 1),
+            b'*' => (Operator::Multiply, SUM + 1, 1),
+            b'/' => (Operator::Divide, SUM + 1, 1),
+            b'%' => (Operator::Remainder, SUM + 1, 1),
             _ => return None,
         })
     }
@@ -131,11 +188,11 @@ impl Parser<'_> {
             },
             Token::Mark(b'(') => {
                 self.next();
-                let inner = self.binary(1)?;
+                let inner = self.constant()?;
                 self.expect(b')')?;
                 return Ok(inner);
             }
-            Token::Mark(sign @ (b'-' | b'+' | b'~')) => {
+            Token::Mark(sign @ (b'-' | b'+' | b'~' | b'!')) => {
                 self.next();
                 self.enter()?;
                 let inner = self.unary()?;
@@ -151,6 +208,7 @@ impl Parser<'_> {
     fn signed(&self, sign: u8, of: Constant) -> Result<Constant> {
         Ok(match (sign, of) {
             (b'+', _) => of,
+            (b'!', Constant::Integer { bits, .. }) => truth(bits == 0),
             (b'-', Constant::Integer { bits, unsigned }) => Constant::Integer {
                 bits: bits.wrapping_neg(),
                 unsigned,
@@ -161,7 +219,7 @@ impl Parser<'_> {
                 bits: !bits,
                 unsigned,
             },
-            _ => return self.error("`~` of a floating-point number"),
+            _ => return self.error("`~` or `!` of a floating-point number"),
         })
     }
 
@@ -180,8 +238,29 @@ impl Parser<'_> {
             return self.error("arithmetic on floating-point constants");
         };
         let unsigned = ua || ub;
+        let less = |x: u64, y: u64| match unsigned {
+            true => x < y,
+            false => (x as i64) < y as i64,
+        };
+        let compared = match operator {
+            Operator::Either => Some(a != 0 || b != 0),
+            Operator::Both => Some(a != 0 && b != 0),
+            Operator::Equal => Some(a == b),
+            Operator::Unequal => Some(a != b),
+            Operator::Less => Some(less(a, b)),
+            Operator::AtLeast => Some(!less(a, b)),
+            Operator::Greater => Some(less(b, a)),
+            Operator::AtMost => Some(!less(b, a)),
+            _ => None,
+        };
+        if let Some(compared) = compared {
+            return Ok(truth(compared));
+        }
         let zero = "a constant divided by zero";
         let bits = match operator {
+            // Those that compare are done.
+            Operator::Either | Operator::Both | Operator::Equal | Operator::Unequal => 0,
+            Operator::Less | Operator::AtLeast | Operator::Greater | Operator::AtMost => 0,
             Operator::Or => a | b,
             Operator::Xor => a ^ b,
             Operator::And => a & b,
