@@ -7,6 +7,7 @@ use super::{
     builder::{Effect, I32, I64, Kind, Place, SHARED, Ty, Val},
     lower::Lower,
     ptx_table::{self, Template},
+    roles::draw,
 };
 use crate::{
     diagnostics::Diagnostic,
@@ -45,14 +46,23 @@ impl Lower<'_> {
         self.b.branch(some, head, after, false);
         self.b.begin(head);
         let state = &self.body.regions[root].args;
-        let slot = self.b.phis(&vec![I32; 1 + state.len()]);
+        let draws = draw::draws(self.kernel);
+        let carried = 1 + state.len() + usize::from(draws);
+        let slot = self.b.phis(&vec![I32; carried]);
         let tile = slot.results()[0];
         for (&value, &carried) in state.iter().zip(&slot.results()[1..]) {
             self.set(value, vec![carried]);
         }
         self.axes = self.grid_indices(tile);
-        let state_after = self.region(root)?;
-        let next = if self.kernel.header.dynamic {
+        let mut state_after = self.region(root)?;
+        let next = if draws {
+            let count = slot.results()[carried - 1];
+            state_after.push(self.b.add(count, Val::i32(1)));
+            if self.reuses_scratch() {
+                self.barrier()?;
+            }
+            self.draw_in_role(count, blocks, tiles)?
+        } else if self.kernel.header.dynamic {
             self.draw(blocks, tiles)?
         } else {
             if self.reuses_scratch() {
@@ -64,7 +74,7 @@ impl Lower<'_> {
         let again = self.b.icmp("ult", next, tiles);
         let latch = self.b.block();
         let mut first = vec![block];
-        first.resize(1 + state_after.len(), Val::i32(0));
+        first.resize(carried, Val::i32(0));
         let then = [vec![next], state_after].concat();
         self.b.branch(again, head, after, true);
         self.b.fill(slot, &[(before, first), (latch, then)]);

@@ -139,7 +139,10 @@ fn shared_bytes(kernel: &role::Kernel) -> u32 {
     } else {
         0
     };
-    kernel.shared_bytes.max(least)
+    kernel
+        .shared_bytes
+        .max(least)
+        .max(roles::draw::shared_bytes(kernel))
 }
 
 /// The arguments of an entry: pointers with their strides by view, then all dimensions, then all scalars, then the counter

@@ -35,7 +35,13 @@ pub fn run(kernel: &mut Kernel, target: Target) -> Result<(), Diagnostics> {
     } else {
         uses.place_scratch(kernel, end);
     }
-    if kernel.shared_bytes <= limit {
+    // Roles that draw their tiles have the numbers behind all else.
+    let numbers = if kernel.header.dynamic && kernel.roles.len() > 1 {
+        64
+    } else {
+        0
+    };
+    if kernel.shared_bytes + numbers <= limit {
         return Ok(());
     }
     let mut diagnostics = Diagnostics::default();

@@ -9,6 +9,7 @@
 //! leaves before the others are done.
 
 mod bulk;
+pub mod draw;
 mod product;
 mod ring;
 
@@ -29,6 +30,8 @@ const GROUP: u32 = 4;
 /// What a role's operations know of the thread.
 #[derive(Clone, Copy)]
 pub struct InRole {
+    /// The role's number, from 1 on.
+    pub number: u32,
     /// The number of its barrier; `None` where all of the block's threads meet.
     pub barrier: Option<u32>,
     /// The warpgroup's number in the role: the same in a warp.
@@ -63,9 +66,6 @@ impl<'a> Lower<'a> {
     /// The kernel's roles, each by its warps.
     pub(super) fn roles(&mut self) -> Result<(), Diagnostic> {
         let kernel = self.kernel;
-        if kernel.header.dynamic && kernel.roles.len() > 1 {
-            return Err(self.not_yet("a grid that several roles draw from"));
-        }
         let (block, cluster) = (self.thread, kernel.header.cluster());
         self.begin_together(cluster)?;
 
@@ -153,6 +153,7 @@ impl<'a> Lower<'a> {
             role,
             thread,
             InRole {
+                number,
                 barrier: (!alone).then_some(number),
                 group,
                 first_lane,
@@ -169,7 +170,7 @@ impl<'a> Lower<'a> {
     fn begin_together(&mut self, cluster: u32) -> Result<(), Diagnostic> {
         let kernel = self.kernel;
         let first = self.b.icmp("eq", self.thread, Val::i32(0));
-        let mut some = false;
+        let mut some = self.make_draw_barriers(first)?;
         for channel in kernel.channels.values() {
             let Some(barriers) = channel.barriers else {
                 continue;
