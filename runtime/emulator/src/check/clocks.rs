@@ -484,6 +484,7 @@ impl Clocks {
 
 /// All threads of several blocks wait for each other: `barrier.cluster` (PTX ISA §9.7.13.4). Where arrival and wait are apart, use
 /// [`Clocks::release_into`] and [`Clocks::acquire_lanes`] with one token.
+#[cfg(test)]
 pub(crate) fn cluster_barrier(blocks: &mut [&mut Clocks]) {
     let mut token = Token::default();
     for clocks in blocks.iter_mut() {

@@ -11,9 +11,6 @@
 //! Invariants: what it calls a race is one (where it cannot remember everything, it forgets accesses, never orderings); a shared byte's
 //! accesses are remembered exactly; the same sequence of calls gives the same answers.
 
-// The machine binds these.
-#![allow(dead_code, unused_imports)]
-
 mod clocks;
 mod global;
 mod order;
@@ -22,8 +19,12 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use clocks::{Agent, Clocks, cluster_barrier};
+#[cfg(test)]
+use clocks::cluster_barrier;
+pub(crate) use clocks::{Agent, Clocks};
 pub(crate) use global::GlobalShadow;
-pub(crate) use order::{Epoch, Proxy, Token, View};
+#[cfg(test)]
+use order::View;
+pub(crate) use order::{Epoch, Proxy, Token};
 pub(crate) use shadow::{Access, Conflict, ConflictKind, SharedShadow};
 pub(crate) use sync::{Entry, SyncTable};

@@ -543,6 +543,7 @@ impl Shadow {
     }
 
     /// Forgets all.
+    #[cfg(test)]
     fn clear(&mut self) {
         self.cells.fill(Cell::default());
         self.parts.clear();
@@ -577,6 +578,7 @@ impl SharedShadow {
     }
 
     /// As new, for another block.
+    #[cfg(test)]
     pub(crate) fn clear(&mut self) {
         self.shadow.clear();
     }
@@ -600,6 +602,7 @@ impl SharedShadow {
     }
 
     /// The first byte of these that nothing has written, whoever asks.
+    #[cfg(test)]
     pub(crate) fn unwritten(&self, at: u32, bytes: u32) -> Option<u32> {
         (at..at.saturating_add(bytes)).find(|byte| {
             let Some(cell) = self.shadow.cells.get(*byte as usize / 4) else {

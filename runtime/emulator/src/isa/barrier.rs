@@ -347,7 +347,9 @@ fn arrive(
         );
         return Err(step.fault(FaultKind::Barrier, message, lanes));
     }
-    step.barrier_arrive(id);
+    if !waits {
+        step.barrier_arrive(id);
+    }
     step.cluster.complete_barrier(step.rank, id);
     Ok(id)
 }

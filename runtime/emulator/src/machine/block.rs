@@ -103,6 +103,8 @@ pub(crate) struct Cluster {
     pub phase: u64,
     pub arrived: u32,
     /// Barriers that completed: the block's rank (none for all), what is waited for, and the value to go on with. The machine wakes those who wait.
+    /// Clocks and shadows are kept.
+    pub check_races: bool,
     /// What threads know of each other, by block.
     pub clocks: Vec<Clocks>,
     /// Accesses to shared memory, by block.
@@ -190,6 +192,7 @@ impl Cluster {
             blocks,
             phase: 0,
             arrived: 0,
+            check_races: grid.options.check_races,
             clocks,
             shadows,
             sync: SyncTable::new(),

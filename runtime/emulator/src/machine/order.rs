@@ -16,7 +16,7 @@ impl Step<'_> {
         }
     }
 
-    /// Lanes arrive at a named barrier.
+    /// Lanes arrive at a named barrier and go on.
     pub(crate) fn barrier_arrive(&mut self, id: u32) {
         if self.grid.options.check_races {
             let token = &mut self.cluster.blocks[self.rank as usize].barriers[id as usize].token;
@@ -70,11 +70,27 @@ impl Step<'_> {
 }
 
 impl Cluster {
-    /// A named barrier completed: all that was done before an arrival comes before all that is done after a wait.
+    /// A named barrier completed: all that was done before an arrival comes before all that is done after a wait. `token` is of those who went on
+    /// after their arrival; those who wait have done nothing since theirs.
     pub(crate) fn order_barrier(&mut self, rank: u32, mut token: Token, waiting: &[(u32, u32)]) {
+        if !self.check_races {
+            return;
+        }
+        let clocks = &mut self.clocks[rank as usize];
+        if token.is_empty() {
+            let mut masks = vec![0; self.blocks[rank as usize].warps.len()];
+            for (warp, lanes) in waiting {
+                masks[*warp as usize] |= lanes;
+            }
+            clocks.barrier(&masks);
+            return;
+        }
+        for (warp, lanes) in waiting {
+            clocks.release_into(*warp, *lanes, &mut token);
+        }
         token.seal();
         for (warp, lanes) in waiting {
-            self.clocks[rank as usize].acquire_lanes(*warp, *lanes, &token);
+            clocks.acquire_lanes(*warp, *lanes, &token);
         }
     }
 
