@@ -20,7 +20,7 @@ use crate::{
     select::{self, Choice, Code, SelectError, Target},
     sets::SharedSet,
     tensor::Origin,
-    tensor_map::{MapBytes, MapParameters},
+    tensor_map::{Encoded, MapBytes, MapParameters},
 };
 
 /// Arguments by name. A variant's fields go by dotted names, `epi.bias`.
@@ -95,6 +95,8 @@ struct ReadyBody {
     function: Function,
     /// For a persistent body: as many blocks as the device runs at once.
     resident: Option<u32>,
+    /// Tensor maps of its last launches.
+    maps: Encoded,
 }
 
 /// Arguments that passed every check that needs no device.
@@ -236,13 +238,15 @@ impl Kernel {
                 let name = &self.instance().signature.params[param].name;
                 let parameters =
                     MapParameters::of(self.name(), name, map, binding.args[param].as_ref())?;
-                let encoded = device
-                    .encode(&parameters)
-                    .map_err(|reason| Error::TensorMap {
-                        kernel: self.name().to_owned(),
-                        param: name.clone(),
-                        reason,
-                    })?;
+                let encoded =
+                    chosen
+                        .maps
+                        .get(device, &parameters)
+                        .map_err(|reason| Error::TensorMap {
+                            kernel: self.name().to_owned(),
+                            param: name.clone(),
+                            reason,
+                        })?;
                 maps.push((i, encoded));
             }
         }
@@ -453,6 +457,7 @@ impl Kernel {
                         code,
                         function,
                         resident,
+                        maps: Encoded::default(),
                     });
                 }
                 (None, Some((code, fault))) => {

@@ -3,12 +3,14 @@
 //! The manifest says how the map's dimensions follow from the view's; extents and strides are the launch's. What the driver asks of a
 //! map is checked here first, so that an error names the argument.
 
+use std::sync::Mutex;
+
 use tesserine_emulator::tensor_map::{
     self, Code, DataType, Interleave, L2Promotion, OobFill, Swizzle,
 };
 use tesserine_set::{ArgShape, DType, TensorMapRecord};
 
-use crate::Error;
+use crate::{Device, Error};
 
 /// Dimensions of a map, at most.
 const RANK: usize = 5;
@@ -155,6 +157,30 @@ impl MapParameters {
     }
 }
 
+/// The maps that were encoded last: a launch on known tensors only compares.
+#[derive(Debug, Default)]
+pub(crate) struct Encoded(Mutex<Vec<(MapParameters, MapBytes)>>);
+
+/// Maps that are kept: those of a few launches.
+const KEPT: usize = 16;
+
+impl Encoded {
+    /// The map of these parameters; else what the device says is wrong with them.
+    pub(crate) fn get(&self, device: &Device, wanted: &MapParameters) -> Result<MapBytes, String> {
+        // A panic elsewhere cannot leave the list half-written.
+        let mut list = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((_, map)) = list.iter().find(|(known, _)| known == wanted) {
+            return Ok(*map);
+        }
+        let map = device.encode(wanted)?;
+        if list.len() == KEPT {
+            list.remove(0);
+        }
+        list.push((*wanted, map));
+        Ok(map)
+    }
+}
+
 /// How a map sees elements: their bytes are moved as they are.
 fn data_type(elem: DType) -> Option<DataType> {
     Some(match elem {
@@ -216,6 +242,20 @@ mod tests {
         assert!(map.emulated().is_ok());
         // Nothing is copied from an empty view, and there is a map of it all the same.
         assert_eq!(made(&[0, 200], &[208, 1], 0).unwrap().global_dim[1], 1);
+    }
+
+    #[test]
+    fn known_maps_are_kept() {
+        let device = Device::emulator("sm_90a").unwrap();
+        let known = Encoded::default();
+        let at = |address| made(&[300, 200], &[208, 1], address).unwrap();
+        let first = known.get(&device, &at(4096)).unwrap().0;
+        for i in 0..2 * KEPT as u64 {
+            let other = known.get(&device, &at(8192 + 16 * i)).unwrap().0;
+            assert_ne!(other, first);
+        }
+        assert_eq!(known.0.lock().unwrap().len(), KEPT);
+        assert_eq!(known.get(&device, &at(4096)).unwrap().0, first);
     }
 
     #[test]
