@@ -67,7 +67,7 @@ pub const PASSES: &[PassInfo] = &[
     },
     PassInfo {
         name: "form_roles",
-        what: "says which warps execute what: today one role of all warps",
+        what: "says which warps execute what: the roles of the source, or one of all warps",
         run: Run::Form(form_roles::run),
     },
     PassInfo {
