@@ -9,6 +9,7 @@ import importlib.util
 import json
 import math
 import os
+import random
 import sys
 import time
 import traceback
@@ -21,6 +22,7 @@ import peers as P  # noqa: E402
 
 MIN_FOOTPRINT = 512 << 20    # rotate input sets over at least this much memory
 MAX_SETS = 64
+OURS = "tesserine"
 
 
 def nbytes(d):
@@ -223,11 +225,19 @@ def load_candidate(path):
     return mod
 
 
+def candidates(mod, op):
+    """The candidate's functions for an operator, each a peer: ``OP``, and its variants ``OP__VARIANT``."""
+    found = {}
+    for name in dir(mod):
+        base, _, variant = name.partition("__")
+        if base == op and callable(getattr(mod, name)):
+            found[f"{OURS}:{variant}" if variant else OURS] = candidate_factory(mod, name)
+    return found
+
+
 def candidate_factory(mod, name):
-    f = getattr(mod, name, None)
-    if f is None:
-        return None
-    plan = getattr(mod, name + "_plan", None)
+    f = getattr(mod, name)
+    plan = getattr(mod, name + "_plan", None) or getattr(mod, name.partition("__")[0] + "_plan", None)
 
     def make(case):
         if plan is None:
@@ -255,6 +265,7 @@ def main():
     ap.add_argument("--resume", action="store_true", help="skip results already in --out; a peer that crashed the process is not retried")
     ap.add_argument("--deadline", type=float, default=0, help="seconds after which remaining cases are skipped")
     ap.add_argument("--max-gib", type=float, default=60, help="memory for the rotating input sets of one case")
+    ap.add_argument("--rounds", type=int, default=0, help="rounds over all peers, each in a new random order (12; 6 with --quick)")
     ap.add_argument("--seed", type=int, default=20)
     args = ap.parse_args()
 
@@ -297,7 +308,9 @@ def main():
     suites = list(O.SUITES) if args.suite == "all" else args.suite.split(",")
     only_ops = set(filter(None, args.op.split(",")))
     prefixes = tuple(filter(None, args.peers.split(",")))
-    target_ms, reps, rounds = (1.0, 5, 2) if args.quick else (2.0, 8, 3)
+    target_ms, reps, rounds = (1.0, 2, 6) if args.quick else (2.0, 2, 12)
+    rounds = args.rounds or rounds
+    order = random.Random(args.seed)
     dead_peers, skip = {}, set(filter(None, args.skip_peers.split(",")))
 
     for sname in suites:
@@ -315,9 +328,7 @@ def main():
             op = O.OPS[oname]
             facs = {k: v for k, v in P.PEERS.get(oname, {}).items() if (not prefixes or k.startswith(prefixes)) and k not in skip}
             if cand is not None:
-                f = candidate_factory(cand, oname)
-                if f:
-                    facs["tesserine"] = f
+                facs.update(candidates(cand, oname))
             facs = {k: v for k, v in facs.items() if key_of(oname, p, k) not in done and (oname, k) not in dead_peers}
             if not facs:
                 continue
@@ -360,9 +371,11 @@ def main():
                         os._exit(3)
                 os.path.exists(inflight) and os.remove(inflight)
             samples = {k: [] for k in timers}
-            for _ in range(rounds):          # interleave the peers: clocks drift alike
-                for k, t in timers.items():
-                    samples[k] += t.sample(max(3, min(reps, int(400 / max(t.k * (samples[k][-1] if samples[k] else 1), 1)) + 1)))
+            for _ in range(rounds):          # a kernel's clock depends on what ran before it: no fixed order
+                turn = list(timers)
+                order.shuffle(turn)
+                for k in turn:
+                    samples[k] += timers[k].sample(reps)
             fl, by = op.flops(p), op.nbytes(p)
             peak = roof.get("fp8_TFLOPs" if "fp8" in oname else "bf16_TFLOPs", roof["bf16_TFLOPs"])
             floor = max(fl / (peak * 1e9), by / (roof["copy_GBs"] * 1e6))     # ms
@@ -385,7 +398,7 @@ def main():
 
 def show(oname, p, recs):
     good = {k: r for k, r in recs.items() if "ms" in r and r.get("ok")}
-    peers = {k: r for k, r in good.items() if k != "tesserine"}
+    peers = {k: r for k, r in good.items() if k.partition(":")[0] != OURS}
     best = min(peers, key=lambda k: peers[k]["ms"]) if peers else None
     parts = []
     for k, r in recs.items():
@@ -396,8 +409,10 @@ def show(oname, p, recs):
         else:
             parts.append(f"{k} -- {r.get('unavailable') or r.get('error')}"[:160])
     line = f"{oname} {' '.join(f'{a}={b}' for a, b in p.items())} | " + " | ".join(parts)
-    if "tesserine" in good and best:
-        line += f" || speed against the best peer: {peers[best]['ms'] / good['tesserine']['ms']:.3f}x ({best})"
+    ours = {k: r for k, r in good.items() if k not in peers}
+    if ours and best:
+        ratios = ", ".join(f"{k.partition(':')[2] or OURS} {peers[best]['ms'] / r['ms']:.3f}x" for k, r in ours.items())
+        line += f" || speed against the best peer ({best}): {ratios}"
     print(line, flush=True)
 
 

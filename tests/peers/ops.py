@@ -965,6 +965,7 @@ LLM_M = [1, 16, 64, 256, 2048, 8192]
 MNK = lambda m, n, k: dict(M=m, N=n, K=k)
 GEMM = [MNK(s, s, s) for s in (1024, 2048, 4096, 8192)] + [MNK(m, n, k) for n, k in LLM_NK for m in LLM_M]
 suite("gemm_bf16", "gemm_bf16", GEMM)
+suite("gemm_squares", "gemm_bf16", [MNK(s, s, s) for s in range(1024, 8193, 512)])
 FP8_SHAPES = [MNK(s, s, s) for s in (2048, 4096, 8192)] + \
     [MNK(m, n, k) for n, k in ((4096, 4096), (28672, 4096), (4096, 14336)) for m in (1, 16, 64, 256, 2048, 8192)]
 for _o in ("gemm_fp8_tensor", "gemm_fp8_row", "gemm_fp8_block"):

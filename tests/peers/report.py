@@ -45,7 +45,7 @@ def main():
         print("|" + "---|" * (6 + len(names)))
         for p, rs in shapes.items():
             g = {r["peer"]: r for r in rs if "ms" in r}
-            ok = {k: r for k, r in g.items() if r.get("ok") and k != "tesserine"}
+            ok = {k: r for k, r in g.items() if r.get("ok") and k.partition(":")[0] != "tesserine"}
             sh = " ".join(f"{k}={v}" for k, v in json.loads(p).items())
             cells = [f"{fmt(g[n]['ms'])}{'' if g[n].get('ok') else ' (wrong)'}" if n in g else "-" for n in names]
             if ok:
