@@ -694,6 +694,7 @@ impl<'a> Lower<'a> {
                 offset,
                 multicast,
             } => self.copy_bulk(op, (*channel, *tile, *offset), *map, *multicast),
+            OpKind::ClearRows { channel, tile } => self.clear_rows(op, *channel, *tile),
             OpKind::ArriveFull { channel } => self.arrive_slot(op, *channel, false),
             OpKind::ArriveEmpty { channel } => self.arrive_slot(op, *channel, true),
             OpKind::Product { a, b } => self.product(op, *a, *b),

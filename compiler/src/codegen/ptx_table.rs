@@ -380,6 +380,24 @@ pub fn expect_bytes() -> Template {
     }
 }
 
+/// Writes zeros to 16 bytes of each of `panels` panels, `panel` bytes apart, row after row. Operands: where the first piece lies, its row, the
+/// row that is no more written, rows and bytes from one piece to the next.
+pub fn clear_rows(panels: u32, panel: u32) -> Template {
+    let mut text = String::from(
+        "{ .reg .pred p; .reg .b32 at, row, z; mov.b32 at, $0; mov.b32 row, $1; mov.b32 z, 0; \
+         AGAIN: setp.ge.s32 p, row, $2; @p bra DONE;",
+    );
+    for number in 0..panels {
+        let piece = format!(" st.shared.v4.b32 [at+{}], {{z, z, z, z}};", number * panel);
+        text.push_str(&piece);
+    }
+    text.push_str(" add.s32 at, at, $4; add.s32 row, row, $3; bra AGAIN; DONE: }");
+    Template {
+        text,
+        constraints: "r,r,r,n,n,~{memory}".to_owned(),
+    }
+}
+
 /// Operands: the barrier, a predicate.
 pub fn arrive_barrier() -> Template {
     Template {

@@ -184,6 +184,14 @@ impl Uses {
         for (id, channel) in &kernel.channels {
             let life = self.channels[id].clone();
             let buffer = &mut kernel.buffers[channel.buffer];
+            // Two rings may have one set of slots.
+            let with_another = kernel.channels.iter().take_while(|(other, _)| *other != id);
+            if with_another
+                .into_iter()
+                .any(|(_, c)| c.buffer == channel.buffer)
+            {
+                continue;
+            }
             let start = first_free(&placed, &life, buffer.bytes, buffer.align);
             buffer.offset = Some(start);
             placed.push((life, start..start + buffer.bytes));

@@ -11,6 +11,7 @@ use crate::{
         Op,
         role::{ChannelId, MapId, OpKind},
     },
+    layout::swizzle::CHUNK,
     target::legality::Instruction,
 };
 
@@ -39,6 +40,42 @@ impl Lower<'_> {
         let t = ptx_table::copy_bulk(dims, multicast);
         self.b
             .asm(&t.text, &t.constraints, &[], &args, Effect::Convergent);
+        Ok(())
+    }
+
+    /// Each row of each panel is whole pieces of 16 bytes, in whatever order the swizzle puts them: a warp's lanes take one piece each, and go on
+    /// by as many rows as the role has pieces for.
+    pub(in crate::codegen) fn clear_rows(
+        &mut self,
+        op: &Op<OpKind>,
+        channel: ChannelId,
+        tile: u32,
+    ) -> Result<(), Diagnostic> {
+        let layout = self.kernel.channels[channel].tiles[tile as usize].layout;
+        let base = self.slot_address(channel, tile, op.operands[0], 0);
+        let [begin, end] = [1, 2].map(|i| self.scalar(op.operands[i]));
+        let pieces = layout.pitch / CHUNK;
+        let of_rows = match pieces.is_power_of_two() {
+            true => pieces.min(self.threads),
+            false => 1,
+        };
+        let rows = self.threads / of_rows;
+        let thread = self.thread;
+        let first = self.b.lshr(thread, of_rows.trailing_zeros());
+        let row = self.b.add(begin, first);
+        let piece = self.b.and(thread, Val::i32(of_rows - 1));
+        let down = self.b.mul(row, Val::i32(layout.pitch));
+        let along = self.b.mul(piece, Val::i32(CHUNK));
+        let at = self.b.add(base, down);
+        let at = self.b.add(at, along);
+        for number in 0..pieces / of_rows {
+            let at = self.b.add(at, Val::i32(number * of_rows * CHUNK));
+            let t = ptx_table::clear_rows(layout.panels, layout.panel_bytes());
+            let steps = [rows, rows * layout.pitch].map(Val::i32);
+            let args = [at, row, end, steps[0], steps[1]];
+            self.b
+                .asm(&t.text, &t.constraints, &[], &args, Effect::Memory);
+        }
         Ok(())
     }
 

@@ -107,6 +107,8 @@ pub enum OpKind {
         offset: u32,
         multicast: bool,
     },
+    /// `slot, begin, end`: the role's threads write zeros to rows `begin` to `end` of tile `tile` (`i32`; none if `end` is not above `begin`).
+    ClearRows { channel: ChannelId, tile: u32 },
     /// `slot`: the role's warps have filled it from registers, and say so; what they wrote can be read by bulk copies and products.
     ArriveFull { channel: ChannelId },
     /// `slot`: the role's warps have read it, and say so, in all blocks of the cluster where the channel lies across them.

@@ -397,6 +397,10 @@ pub(super) fn parse_op(p: &mut Parser<'_>) -> Result<(OpKind, Vec<ValueId>), Par
             };
             Ok((kind, p.operands()?))
         }
+        "clear_rows" => {
+            let (channel, tile) = parse_channel_tile(p)?;
+            Ok((OpKind::ClearRows { channel, tile }, p.operands()?))
+        }
         "arrive_full" => {
             let channel = p.channel()?;
             Ok((OpKind::ArriveFull { channel }, p.operands()?))

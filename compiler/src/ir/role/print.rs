@@ -185,6 +185,10 @@ impl Dialect for OpKind {
                 write!(out, "store_bulk {channel} tile {tile} at {offset} {map}");
                 out.operands(operands);
             }
+            OpKind::ClearRows { channel, tile } => {
+                write!(out, "clear_rows {channel} tile {tile}");
+                out.operands(operands);
+            }
             OpKind::ArriveFull { channel } => {
                 write!(out, "arrive_full {channel}");
                 out.operands(operands);

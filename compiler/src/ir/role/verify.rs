@@ -193,6 +193,7 @@ impl Verifiable for OpKind {
             | OpKind::WaitEmpty { .. }
             | OpKind::ExpectBytes { .. }
             | OpKind::CopyBulk { .. }
+            | OpKind::ClearRows { .. }
             | OpKind::ArriveFull { .. }
             | OpKind::ArriveEmpty { .. }
             | OpKind::Product { .. }
@@ -239,6 +240,10 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
         OpKind::WaitFull { channel } | OpKind::WaitEmpty { channel } => {
             with_barriers(kernel, *channel)?;
             is_i32s(body, op, 2)?;
+        }
+        OpKind::ClearRows { channel, tile } => {
+            of_channel(kernel, *channel, *tile)?;
+            is_i32s(body, op, 3)?;
         }
         OpKind::ArriveFull { channel } | OpKind::ArriveEmpty { channel } => {
             with_barriers(kernel, *channel)?;

@@ -46,7 +46,7 @@ pub(super) struct Lower<'a> {
     pub(super) role: LowerRole<'a>,
     pub(super) from: &'a tile::TileBody,
     pub(super) uses: &'a Uses,
-    rings: &'a Rings,
+    pub(super) rings: &'a Rings,
     maps: &'a mut PrimaryMap<MapId, TensorMap>,
     pub(super) to: RoleBody,
     pub(super) bound: HashMap<ValueId, Bound>,
@@ -341,17 +341,27 @@ impl<'a> Lower<'a> {
         let mut slices = Vec::new();
         let mut copied = Vec::new();
         let mut values = Vec::new();
+        let mut limits = Vec::new();
         for (number, source) in sources.iter().enumerate() {
             let tile = number as u32;
             match source {
                 PutSource::Slice { indices, .. } => {
                     let used = indices.iter().map(|i| i.operands()).sum::<usize>();
                     let starts = &op.operands[at + 1..at + 1 + used];
-                    match self.slice(&op.operands[at..], indices, channel, tile) {
+                    let bulk = self.slice(&op.operands[at..], indices, channel, tile);
+                    let landing = self.rings.landing(channel).is_some();
+                    match bulk.and_then(|s| match s.limit.is_some() && !landing {
+                        true => Err(
+                            "a slice with a limit, and not of one warp that puts nothing else"
+                                .into(),
+                        ),
+                        false => Ok(s),
+                    }) {
                         Ok(slice) => {
                             let starts: Vec<ValueId> =
                                 starts.iter().map(|&v| self.value(v)).collect();
                             let boxes = self.coordinates(&slice, &starts);
+                            limits.extend(slice.limit.map(|l| (tile, slice.rows, l.of(&starts))));
                             slices.push((tile, slice, boxes));
                         }
                         Err(missing) if self.bulk_required || part => {
@@ -387,6 +397,10 @@ impl<'a> Lower<'a> {
             role::OpKind::WaitEmpty { channel: ring },
             vec![place.slot, place.phase],
         );
+        if let Some(landing) = self.rings.landing(channel) {
+            self.put_limited(channel, landing, place, &slices, &limits);
+            slices.clear();
+        }
         if !slices.is_empty() {
             let tiles = &self.rings.ring(channel).tiles;
             // All parts of a slot arrive here, whoever puts them.
@@ -403,7 +417,8 @@ impl<'a> Lower<'a> {
         }
         for (tile, slice, boxes) in slices {
             if !part {
-                self.copies(channel, tile, place.slot, &slice, &boxes, None);
+                let to = self.rings.id(channel);
+                self.copies(to, tile, place.slot, &slice, &boxes, None);
                 continue;
             }
             let of = &self.rings.ring(channel).tiles[tile as usize];
@@ -423,7 +438,8 @@ impl<'a> Lower<'a> {
                 let here = self.scalar(compare, vec![row, first], DType::Bool);
                 self.only_if(here, |this| {
                     let offset = Some(number * height * pitch);
-                    this.copies(channel, tile, place.slot, &slice, &boxes, offset);
+                    let to = this.rings.id(channel);
+                    this.copies(to, tile, place.slot, &slice, &boxes, offset);
                 });
             }
         }
@@ -454,9 +470,9 @@ impl<'a> Lower<'a> {
     }
 
     /// Begins the bulk copies of a slice; those of a part that begins at byte `part` of the tile, in all blocks of the cluster.
-    fn copies(
+    pub(super) fn copies(
         &mut self,
-        channel: ChannelId,
+        to: role::ChannelId,
         tile: u32,
         slot: ValueId,
         slice: &Slice,
@@ -465,7 +481,7 @@ impl<'a> Lower<'a> {
     ) {
         for (piece, at) in slice.boxes.iter().zip(boxes) {
             let kind = role::OpKind::CopyBulk {
-                channel: self.rings.id(channel),
+                channel: to,
                 tile,
                 map: slice.map,
                 offset: piece.offset + part.unwrap_or(0),
@@ -498,15 +514,25 @@ impl<'a> Lower<'a> {
     }
 
     /// What `then` writes, only where `condition` holds.
-    fn only_if(&mut self, condition: ValueId, then: impl FnOnce(&mut Self)) {
+    pub(super) fn only_if(&mut self, condition: ValueId, then: impl FnOnce(&mut Self)) {
+        self.either(condition, then, |_| {});
+    }
+
+    /// What `then` writes where `condition` holds, and what `other` writes elsewhere.
+    pub(super) fn either(
+        &mut self,
+        condition: ValueId,
+        then: impl FnOnce(&mut Self),
+        other: impl FnOnce(&mut Self),
+    ) {
         let around = self.into;
         let regions = [(); 2].map(|()| self.to.new_region());
         self.into = regions[0];
         then(self);
-        for region in regions {
-            self.into = region;
-            self.effect(role::OpKind::Tile(OpKind::Yield), Vec::new());
-        }
+        self.effect(role::OpKind::Tile(OpKind::Yield), Vec::new());
+        self.into = regions[1];
+        other(self);
+        self.effect(role::OpKind::Tile(OpKind::Yield), Vec::new());
         self.into = around;
         let kind = role::OpKind::Tile(OpKind::If);
         self.to.append(
@@ -576,6 +602,9 @@ impl<'a> Lower<'a> {
         let Ok(slice) = self.slice(&op.operands, indices, tile.channel, tile.tile) else {
             return false;
         };
+        if slice.limit.is_some() {
+            return false;
+        }
         let used = indices.iter().map(|i| i.operands()).sum::<usize>();
         let starts: Vec<ValueId> = op.operands[1..1 + used]
             .iter()
@@ -841,7 +870,7 @@ impl<'a> Lower<'a> {
         self.to.ops[op].results[0]
     }
 
-    fn scalar(&mut self, kind: OpKind, operands: Vec<ValueId>, elem: DType) -> ValueId {
+    pub(super) fn scalar(&mut self, kind: OpKind, operands: Vec<ValueId>, elem: DType) -> ValueId {
         let ty = typed(Type::Scalar(elem));
         self.made(role::OpKind::Tile(kind), operands, ty)
     }
@@ -856,7 +885,7 @@ impl<'a> Lower<'a> {
         self.scalar(constant, Vec::new(), DType::Bool)
     }
 
-    fn binary(&mut self, op: BinaryOp, a: ValueId, b: ValueId) -> ValueId {
+    pub(super) fn binary(&mut self, op: BinaryOp, a: ValueId, b: ValueId) -> ValueId {
         self.scalar(OpKind::Binary(op), vec![a, b], DType::I32)
     }
 }

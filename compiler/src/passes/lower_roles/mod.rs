@@ -11,6 +11,7 @@
 mod body;
 mod control;
 mod flight;
+mod limits;
 mod rings;
 
 use cranelift_entity::PrimaryMap;

@@ -89,6 +89,8 @@ pub(super) fn inside(body: &tile::TileBody, region: RegionId, found: &mut Vec<Op
 /// The rings, by channel.
 pub(super) struct Rings {
     rings: HashMap<ChannelId, role::ChannelId>,
+    /// Where slices with limits are put: the ring of the same slots at whose barriers their bytes arrive before what lies beyond is cleared.
+    landings: HashMap<ChannelId, role::ChannelId>,
     channels: PrimaryMap<role::ChannelId, Channel>,
 }
 
@@ -99,6 +101,7 @@ impl Rings {
         formed: &mut role::Kernel,
     ) -> Result<Rings, Refused> {
         let mut rings = HashMap::new();
+        let mut landings = HashMap::new();
         for (id, channel) in &kernel.channels {
             let blocks = match channel.across {
                 Some(_) => kernel.header.cluster(),
@@ -119,7 +122,7 @@ impl Rings {
             if let Some((_, what)) = refused.iter().find(|(is, _)| *is) {
                 return Err(not_yet(channel.span, what));
             }
-            let fill = fill(kernel, uses, id)?;
+            let Filling { fill, limited } = fill(kernel, uses, id)?;
             let mut offset = 0u32;
             let mut tiles = Vec::new();
             for tile in &channel.tiles {
@@ -174,16 +177,40 @@ impl Rings {
                 align: ring.align(),
                 offset: None,
             });
+            if limited {
+                let barriers = RingBarriers {
+                    buffer: formed.buffers.push(Buffer {
+                        bytes: 16 * channel.depth,
+                        align: 16,
+                        offset: None,
+                    }),
+                    full: 1,
+                    empty: 1,
+                    blocks: 1,
+                };
+                let landing = Channel {
+                    barriers: Some(barriers),
+                    ..ring.clone()
+                };
+                rings.insert(id, formed.channels.push(ring));
+                landings.insert(id, formed.channels.push(landing));
+                continue;
+            }
             rings.insert(id, formed.channels.push(ring));
         }
         Ok(Rings {
             rings,
+            landings,
             channels: formed.channels.clone(),
         })
     }
 
     pub(super) fn id(&self, channel: ChannelId) -> role::ChannelId {
         self.rings[&channel]
+    }
+
+    pub(super) fn landing(&self, channel: ChannelId) -> Option<role::ChannelId> {
+        self.landings.get(&channel).copied()
     }
 
     pub(super) fn ring(&self, channel: ChannelId) -> &Channel {
@@ -200,10 +227,17 @@ enum Filled {
     Both,
 }
 
+struct Filling {
+    fill: Filled,
+    /// Bulk copies of slices that end before the view does.
+    limited: bool,
+}
+
 /// How a channel's slots are filled: one way for all that is put.
-fn fill(kernel: &tile::Kernel, uses: &Uses, channel: ChannelId) -> Result<Filled, Refused> {
+fn fill(kernel: &tile::Kernel, uses: &Uses, channel: ChannelId) -> Result<Filling, Refused> {
     let across = kernel.channels[channel].across.is_some();
     let mut found: Option<(usize, Filled)> = None;
+    let mut limited = false;
     for &(role, id) in &uses.puts {
         let op = &kernel.body.ops[id];
         let OpKind::Role(RoleOp::Put {
@@ -228,19 +262,16 @@ fn fill(kernel: &tile::Kernel, uses: &Uses, channel: ChannelId) -> Result<Filled
         let tiles = &kernel.channels[channel].tiles;
         let mut at = 0;
         let mut by_bulk = Vec::new();
+        let mut limits = false;
         for (source, tile) in sources.iter().zip(tiles) {
             match source {
                 PutSource::Slice { indices, .. } => {
-                    let bulk = shared(&tile.shape, tile.elem).is_some_and(|tile| {
-                        bulk(
-                            kernel,
-                            &op.operands[at..],
-                            indices,
-                            &tile,
-                            &mut PrimaryMap::new(),
-                        )
-                        .is_ok()
+                    let slice = shared(&tile.shape, tile.elem).and_then(|tile| {
+                        let operands = &op.operands[at..];
+                        bulk(kernel, operands, indices, &tile, &mut PrimaryMap::new()).ok()
                     });
+                    let bulk = slice.is_some();
+                    limits |= slice.is_some_and(|s| s.limit.is_some());
                     at += 1 + indices.iter().map(|i| i.operands()).sum::<usize>();
                     by_bulk.push(bulk);
                 }
@@ -255,7 +286,13 @@ fn fill(kernel: &tile::Kernel, uses: &Uses, channel: ChannelId) -> Result<Filled
             n if n == by_bulk.len() => Filled::Bulk,
             _ => Filled::Both,
         };
-        if across && fill != Filled::Bulk {
+        // Who clears arrives as a warp, where a bulk copy would have.
+        let fill = match limits && (fill != Filled::Bulk || uses.warps[role] != 1) {
+            true => Filled::Registers,
+            false => fill,
+        };
+        limited |= limits && fill == Filled::Bulk;
+        if across && (fill != Filled::Bulk || limits) {
             let what = "a slot of all of a cluster that bulk copies do not fill";
             return Err(not_yet(op.span, what));
         }
@@ -266,7 +303,8 @@ fn fill(kernel: &tile::Kernel, uses: &Uses, channel: ChannelId) -> Result<Filled
             _ => found = Some((role, fill)),
         }
     }
-    Ok(found.map_or(Filled::Registers, |(_, fill)| fill))
+    let fill = found.map_or(Filled::Registers, |(_, fill)| fill);
+    Ok(Filling { fill, limited })
 }
 
 /// As [`slice`], of any view of the kernel: the first of `operands`, which those of the indices follow.
@@ -385,6 +423,16 @@ pub(super) struct Slice {
     pub(super) boxes: Vec<Piece>,
     /// Rows of the tile that it fills.
     pub(super) rows: u32,
+    /// Rows outside these are 0, though the view has some there.
+    pub(super) limit: Option<Limit>,
+}
+
+/// Rows of a view, by the operands of the access: where the slice begins, and what it is limited to.
+#[derive(Clone, Copy)]
+pub(super) struct Limit {
+    pub(super) start: usize,
+    pub(super) from: Option<usize>,
+    pub(super) until: Option<usize>,
 }
 
 /// One box of a slice.
@@ -443,6 +491,7 @@ fn slice(
     let mut starts = Vec::new();
     let mut end: usize = indices.iter().map(|i| i.operands()).sum();
     let mut extents = 0;
+    let mut limit = None;
     for (dim, index) in indices.iter().enumerate().rev() {
         let operand = end - index.operands();
         end = operand;
@@ -454,7 +503,15 @@ fn slice(
                 ..
             } => (Some(operand), index.extent()),
             Index::Whole { .. } => (None, index.extent()),
-            Index::Range { .. } => return Err("a slice with a limit".into()),
+            Index::Range { from, until, .. } if extents == 1 => {
+                limit = Some(Limit {
+                    start: operand,
+                    from: from.then_some(operand + 1),
+                    until: until.then_some(operand + 1 + usize::from(from)),
+                });
+                (Some(operand), index.extent())
+            }
+            Index::Range { .. } => return Err("columns with a limit".into()),
             Index::Gather { .. } => return Err("indices that are a tile".into()),
         };
         let of_box = match (extent, extents) {
@@ -503,6 +560,7 @@ fn slice(
         map: known.unwrap_or_else(|| maps.push(map)),
         boxes,
         rows,
+        limit,
     })
 }
 
