@@ -431,7 +431,7 @@ impl<'a> Lower<'a> {
                     run += 1;
                 }
                 let mask = ((1u64 << run) - 1) << i;
-                let piece = if i + run == bits.len() && i == 0 {
+                let piece = if i + run == bits.len() && i == 0 && self.threads <= 1 << run {
                     self.thread
                 } else {
                     self.b.and(self.thread, Val::i32(mask as u32))
@@ -475,16 +475,20 @@ impl<'a> Lower<'a> {
 
     /// Whether this thread is the first among those that hold the same elements; constant `true` if none do.
     pub fn owner(&mut self, layout: Option<&Layout>) -> Val {
+        let all = self.threads.next_power_of_two() - 1;
         let free = match layout {
             // A scalar: the first thread has it.
-            None => self.threads - 1,
+            None => all,
             Some(layout) => layout
                 .lane
                 .iter()
                 .chain(&layout.warp)
                 .enumerate()
                 .filter(|(_, v)| v.iter().all(|&x| x == 0))
-                .fold(0, |mask, (i, _)| mask | 1 << i),
+                .fold(
+                    all & !(Target::WARP * layout.warps() - 1),
+                    |mask, (i, _)| mask | 1 << i,
+                ),
         };
         if free == 0 {
             return Val::bool(true);
@@ -696,6 +700,7 @@ impl<'a> Lower<'a> {
             } => self.copy_bulk(op, (*channel, *tile, *offset), *map, *multicast),
             OpKind::ClearRows { channel, tile } => self.clear_rows(op, *channel, *tile),
             OpKind::ArriveFull { channel } => self.arrive_slot(op, *channel, false),
+            OpKind::ArriveCopied { channel } => self.arrive_copied(op, *channel),
             OpKind::ArriveEmpty { channel } => self.arrive_slot(op, *channel, true),
             OpKind::Product { a, b } => self.product(op, *a, *b),
             OpKind::WaitProducts { pending } => self.wait_products(op, *pending),

@@ -406,6 +406,14 @@ pub fn arrive_barrier() -> Template {
     }
 }
 
+/// Arrives when the thread's asynchronous copies so far have ended. Operand: the barrier.
+pub fn arrive_copied() -> Template {
+    Template {
+        text: "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];".to_owned(),
+        constraints: "r,~{memory}".to_owned(),
+    }
+}
+
 /// Arrives at the barrier of another block of the cluster. Operands: the barrier's place, the block's rank, a predicate.
 pub fn arrive_in_cluster() -> Template {
     Template {

@@ -17,6 +17,33 @@ pub fn copy_layout(shape: [u32; 2], width: u32, warps: u32) -> Layout {
     blocked(&shape, &[1, 0], width, warps)
 }
 
+/// As [`copy_layout`], where a piece is a swizzle's chunk and a role does nothing but copy: four lanes copy half of a panel's row, so that
+/// each has fewer rows to know the addresses of. The rows of eight lanes lie so that their chunks meet no bank twice.
+pub fn put_layout(shape: [u32; 2], width: u32, warps: u32) -> Layout {
+    let bits = warps.trailing_zeros();
+    let rows = 8 * warps;
+    if !shape[1].is_multiple_of(8 * width) || !shape[0].is_multiple_of(rows) {
+        return copy_layout(shape, width, warps);
+    }
+    let mut register: Vec<Vec<u32>> = (0..width.trailing_zeros())
+        .map(|b| vec![0, 1 << b])
+        .collect();
+    register.push(vec![0, 4 * width]);
+    Layout {
+        shape: shape.to_vec(),
+        register,
+        lane: vec![
+            vec![0, width],
+            vec![0, 2 * width],
+            vec![4, 0],
+            vec![1, 0],
+            vec![2, 0],
+        ],
+        warp: (0..bits).map(|b| vec![8 << b, 0]).collect(),
+        repeat: vec![shape[0] / rows, shape[1] / (8 * width)],
+    }
+}
+
 /// How many neighbours a thread writes to shared memory at once of a tile of `shape` that it copies through registers.
 pub fn copy_piece(shape: [u32; 2], elem: DType) -> u32 {
     let most = CHUNK * 8 / elem.bits().max(8);

@@ -14,7 +14,7 @@ pub mod swizzle;
 mod transform;
 
 use blocked::WarpLayoutBits;
-pub use blocked::{blocked, blocked_by, copy_layout, copy_piece};
+pub use blocked::{blocked, blocked_by, copy_layout, copy_piece, put_layout};
 pub use linear::LinearMap;
 pub use ordered::{is_in_order, ordered};
 pub use transform::{convert_sources, reduce_targets, register_sources, result_layout};

@@ -25,8 +25,8 @@ use crate::{
     ir::{
         OpId, RegionId, ValueId,
         role::{
-            Buffer, Channel, ChannelId, Kernel, OpKind, ProductOperand, RoleBody, Strategy, Type,
-            index_tiles,
+            Buffer, Channel, ChannelId, Kernel, OpKind, ProductOperand, Role, RoleBody, Strategy,
+            Type, index_tiles, warps_of_layouts,
         },
         tile,
     },
@@ -65,9 +65,42 @@ pub fn run(kernel: &mut Kernel, target: Target) -> Result<(), Diagnostics> {
         let root = emit.to.root;
         emit.region(role.body.root, root);
         role.body = emit.to;
+        if !role.warps.is_power_of_two() {
+            without_scratch(role)?;
+        }
     }
     kernel.buffers = buffers;
     Ok(())
+}
+
+/// What goes through shared memory is divided among a power of two of warps.
+fn without_scratch(role: &Role) -> Result<(), Diagnostics> {
+    let mut diagnostics = Diagnostics::default();
+    for (id, _) in ops_in_order(&role.body) {
+        let op = &role.body.ops[id];
+        let through = match &op.kind {
+            OpKind::Convert { scratch }
+            | OpKind::Reduce { scratch, .. }
+            | OpKind::Atomic { scratch, .. }
+            | OpKind::Arrive { scratch, .. }
+            | OpKind::Through { scratch, .. } => scratch.is_some(),
+            _ => false,
+        };
+        if through {
+            let text = format!(
+                "tiles that move between the threads of a role of {} warps: this is not yet compiled",
+                role.warps
+            );
+            diagnostics.push(
+                Diagnostic::error(codes::E0010, op.span, text)
+                    .help("the warps of such a role are a power of two"),
+            );
+        }
+    }
+    match diagnostics.is_empty() {
+        true => Ok(()),
+        false => Err(diagnostics),
+    }
 }
 
 /// What was decided, in terms of the old body.
@@ -230,7 +263,10 @@ impl Groups {
 struct Planner<'a> {
     body: &'a RoleBody,
     channels: &'a PrimaryMap<ChannelId, Channel>,
+    /// Warps that layouts divide tiles among.
     warps: u32,
+    /// Those that tiles are divided among which no copy wants otherwise.
+    dividing: u32,
     target: Target,
     groups: Vec<Group>,
     edges: Vec<Edge>,
@@ -367,7 +403,8 @@ impl<'a> Planner<'a> {
         let mut planner = Planner {
             body,
             channels,
-            warps,
+            warps: warps_of_layouts(warps),
+            dividing: if warps.is_power_of_two() { warps } else { 1 },
             target,
             groups: Vec::new(),
             edges: Vec::new(),
@@ -533,7 +570,7 @@ impl<'a> Planner<'a> {
                 ..
             } => {
                 let shape = self.body.ty(op.results[0]).ty.shape();
-                let layout = ordered(shape, *axis as usize, self.warps);
+                let layout = self.in_order(shape, *axis as usize);
                 for value in [op.operands[0], op.results[0]] {
                     if let Some(g) = group(Some(&value)) {
                         self.groups[g].wishes.push((layout.clone(), depth));
@@ -657,15 +694,9 @@ impl<'a> Planner<'a> {
             let outermost: Vec<usize> = lanes.iter().rev().copied().collect();
             let mut vec = if inner + 1 == rank { widest } else { 1 };
             loop {
-                candidates.push(blocked_by(&group.shape, &lanes, &lanes, vec, self.warps));
+                candidates.push(self.blocked(&group.shape, &lanes, &lanes, vec));
                 if rank > 1 {
-                    candidates.push(blocked_by(
-                        &group.shape,
-                        &lanes,
-                        &outermost,
-                        vec,
-                        self.warps,
-                    ));
+                    candidates.push(self.blocked(&group.shape, &lanes, &outermost, vec));
                 }
                 if vec == 1 {
                     break;
@@ -874,7 +905,7 @@ impl<'a> Planner<'a> {
                 OpKind::Through { op: through, .. } => match through {
                     tile::OpKind::Scan { axis, .. } => {
                         let result = op.results[0];
-                        let layout = ordered(shape(result), *axis as usize, self.warps);
+                        let layout = self.in_order(shape(result), *axis as usize);
                         let layout = Arc::new(layout);
                         plan.defined.insert(result, layout.clone());
                         want(0, layout);
@@ -1013,18 +1044,38 @@ impl<'a> Planner<'a> {
 
     /// How threads divide a tile that is copied to a channel.
     fn copied(&self, channel: ChannelId, tile: u32, width: u32, kind: &OpKind) -> Layout {
-        let tile = &self.channels[channel].tiles[tile as usize];
-        let width = match kind {
-            OpKind::Copy { .. } => copy_piece(tile.shape, tile.elem).max(width),
-            _ => width,
-        };
-        copy_layout(tile.shape, width, self.warps)
+        let channel = &self.channels[channel];
+        let of = &channel.tiles[tile as usize];
+        match kind {
+            OpKind::Copy { .. } => {
+                let width = copy_piece(of.shape, of.elem).max(width);
+                copy_layout(of.shape, width, self.warps)
+            }
+            _ => channel.copied(tile, width, self.warps),
+        }
+    }
+
+    /// As [`blocked_by`], for the role's warps: where they are no power of two, each holds all by itself.
+    fn blocked(&self, shape: &[u32], lanes: &[usize], warps: &[usize], vec: u32) -> Layout {
+        self.of_all(blocked_by(shape, lanes, warps, vec, self.dividing))
+    }
+
+    /// As [`ordered`], in the same way.
+    fn in_order(&self, shape: &[u32], axis: usize) -> Layout {
+        self.of_all(ordered(shape, axis, self.dividing))
+    }
+
+    /// With the warps that hold replicas.
+    fn of_all(&self, mut layout: Layout) -> Layout {
+        let bits = self.warps.trailing_zeros() as usize;
+        layout.warp.resize(bits, vec![0; layout.shape.len()]);
+        layout
     }
 
     /// A layout without any wish.
     fn any(&self, shape: &[u32]) -> Layout {
         let order: Vec<usize> = (0..shape.len()).rev().collect();
-        blocked_by(shape, &order, &order, 1, self.warps)
+        self.blocked(shape, &order, &order, 1)
     }
 
     /// Whether roles pass each other tiles.
@@ -1050,7 +1101,7 @@ impl<'a> Planner<'a> {
         let mut vec = access.width;
         let least = 8u32.div_ceil(access.bits).min(vec);
         while vec >= least {
-            let layout = blocked_by(shape, &order, &order, vec, self.warps);
+            let layout = self.blocked(shape, &order, &order, vec);
             let cost = access.cost(&layout);
             if best.as_ref().is_none_or(|(least, _)| cost < *least) {
                 best = Some((cost, layout));

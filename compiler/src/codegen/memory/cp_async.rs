@@ -1,6 +1,6 @@
 //! Asynchronous copies from views to the slots of channels.
 //!
-//! Neighbouring lanes copy neighbouring chunks of a row, as [`copy_layout`] lays them out. What lies outside the view is
+//! Neighbouring lanes copy neighbouring chunks of a row, as [`Channel::copied`](crate::ir::role::Channel::copied) lays them out. What lies outside the view is
 //! filled with zeros by copying no bytes of it.
 
 use crate::{
@@ -13,11 +13,10 @@ use crate::{
     diagnostics::Diagnostic,
     ir::{
         Op,
-        role::{ChannelId, OpKind},
+        role::{ChannelId, OpKind, warps_of_layouts},
         tile::Index,
     },
-    layout::copy_layout,
-    target::legality::Instruction,
+    target::{Target, legality::Instruction},
 };
 
 impl Lower<'_> {
@@ -33,9 +32,9 @@ impl Lower<'_> {
         let [view, starts @ .., slot, live] = &op.operands[..] else {
             unreachable!("the verifier counted the operands")
         };
-        let shape = self.kernel.channels[channel].tiles[tile as usize].shape;
-        let warps = self.threads / crate::target::Target::WARP;
-        let layout = copy_layout(shape, width, warps);
+        let ring = &self.kernel.channels[channel];
+        let warps = warps_of_layouts(self.threads / Target::WARP);
+        let layout = ring.copied(tile, width, warps);
         let live = self.scalar(*live);
         let mut plan = self.plan(*view, indices, starts, Some(&layout), live)?;
         let mut shared = self.shared_plan(channel, tile, *slot, &layout);

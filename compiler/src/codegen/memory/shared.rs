@@ -17,7 +17,7 @@ use crate::{
     diagnostics::Diagnostic,
     ir::{
         Op, ValueId,
-        role::{ChannelId, OpKind, SharedTile},
+        role::{ChannelId, OpKind, SharedTile, warps_of_layouts},
         tile::Index,
     },
     layout::{Layout, copy_layout, copy_piece, scratch::shared_element, swizzle::CHUNK},
@@ -230,7 +230,7 @@ impl<'a> Lower<'a> {
         let filled = &self.kernel.channels[channel].tiles[tile as usize];
         let (shape, elem) = (filled.shape, filled.elem);
         let piece = copy_piece(shape, elem).max(width);
-        let layout = copy_layout(shape, piece, self.threads / Target::WARP);
+        let layout = copy_layout(shape, piece, warps_of_layouts(self.threads / Target::WARP));
         let live = self.scalar(*live);
         let mut plan = self.plan(*view, indices, starts, Some(&layout), live)?;
         let mut shared = self.shared_plan(channel, tile, *slot, &layout);

@@ -71,6 +71,29 @@ impl Lower<'_> {
             &[barrier, phase],
             Effect::Convergent,
         );
+        let barriers = self.kernel.channels[channel].barriers;
+        if !empty && barriers.is_some_and(|b| b.copied) {
+            // What threads copied, they did not fence: they do not know when their copies end.
+            self.need(Instruction::FenceAsync)?;
+            let t = ptx_table::fence_async();
+            self.b
+                .asm(&t.text, &t.constraints, &[], &[], Effect::Convergent);
+        }
+        Ok(())
+    }
+
+    /// Each thread's copies so far arrive when they have ended.
+    pub(in crate::codegen) fn arrive_copied(
+        &mut self,
+        op: &Op<OpKind>,
+        channel: ChannelId,
+    ) -> Result<(), Diagnostic> {
+        self.need(Instruction::Mbarrier)?;
+        self.need(Instruction::CpAsync)?;
+        let barrier = self.ring_barrier(channel, op.operands[0], false);
+        let t = ptx_table::arrive_copied();
+        self.b
+            .asm(&t.text, &t.constraints, &[], &[barrier], Effect::Convergent);
         Ok(())
     }
 

@@ -26,7 +26,10 @@ use cranelift_entity::{PrimaryMap, entity_impl};
 use super::{Body, Header, tile};
 use tesserine_set::DType;
 
-use crate::layout::{Layout, swizzle::SharedLayout};
+use crate::layout::{
+    self, Layout,
+    swizzle::{CHUNK, SharedLayout},
+};
 
 /// A shared-memory buffer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,6 +129,8 @@ pub struct RingBarriers {
     pub full: u32,
     /// Arrivals that make it empty: a warp's is one; of all blocks of the cluster that read it.
     pub empty: u32,
+    /// Threads fill slots by asynchronous copies, perhaps beside other ways.
+    pub copied: bool,
     /// Blocks of the cluster that a slot is empty for when all have read it; 1 where each has its own ring.
     pub blocks: u32,
 }
@@ -163,12 +168,30 @@ impl Channel {
             .next_multiple_of(self.align())
     }
 
+    /// How `warps` divide tile `tile` where they copy it asynchronously, `width` neighbours at a time.
+    pub fn copied(&self, tile: u32, width: u32, warps: u32) -> Layout {
+        let tile = &self.tiles[tile as usize];
+        let piece = width * tile.elem.bits() / 8;
+        match self.barriers {
+            Some(_) if piece == CHUNK => layout::put_layout(tile.shape, width, warps),
+            _ => layout::copy_layout(tile.shape, width, warps),
+        }
+    }
+
     /// What its slots are aligned to.
     pub fn align(&self) -> u32 {
         match self.barriers {
             Some(_) => SharedLayout::BULK_ALIGN,
             None => SharedLayout::ALIGN,
         }
+    }
+}
+
+/// How many of a role's warps a tile is divided among: a power of two. Those beyond hold what the first ones do.
+pub fn warps_of_layouts(warps: u32) -> u32 {
+    match warps.checked_ilog2() {
+        Some(bits) => 1 << bits,
+        None => 1,
     }
 }
 

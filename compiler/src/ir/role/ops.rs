@@ -91,7 +91,7 @@ pub enum OpKind {
     /// All threads of the role arrive and see each other's stores.
     Barrier,
 
-    /// `slot, phase`: waits until the slot is full in that phase.
+    /// `slot, phase`: waits until the slot is full in that phase. Bulk copies and products that follow see what threads have copied to it.
     WaitFull { channel: ChannelId },
     /// `slot, phase`: waits until the slot is empty again, as its filler in that phase; at once in the first round.
     WaitEmpty { channel: ChannelId },
@@ -111,6 +111,9 @@ pub enum OpKind {
     ClearRows { channel: ChannelId, tile: u32 },
     /// `slot`: the role's warps have filled it from registers, and say so; what they wrote can be read by bulk copies and products.
     ArriveFull { channel: ChannelId },
+    /// `slot`: each of the role's threads says that the slot is full as soon as the [`CopyAsync`](OpKind::CopyAsync) that it has begun so far
+    /// have ended; it does not wait.
+    ArriveCopied { channel: ChannelId },
     /// `slot`: the role's warps have read it, and say so, in all blocks of the cluster where the channel lies across them.
     ArriveEmpty { channel: ChannelId },
     /// `a, b, acc, accumulate -> t`: begins a product of a warpgroup's kind (`wgmma`), all steps along K as one group; `accumulate`, a `bool`,

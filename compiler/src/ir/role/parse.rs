@@ -112,6 +112,7 @@ fn parse_channel(p: &mut Parser<'_>) -> Result<Channel, ParseError> {
         let full = p.integer()?;
         p.expect_word("empty")?;
         let empty = p.integer()?;
+        let copied = p.eat_word("copied");
         let blocks = if p.eat_word("blocks") {
             p.integer()?
         } else {
@@ -121,6 +122,7 @@ fn parse_channel(p: &mut Parser<'_>) -> Result<Channel, ParseError> {
             buffer,
             full,
             empty,
+            copied,
             blocks,
         })
     } else {
@@ -404,6 +406,10 @@ pub(super) fn parse_op(p: &mut Parser<'_>) -> Result<(OpKind, Vec<ValueId>), Par
         "arrive_full" => {
             let channel = p.channel()?;
             Ok((OpKind::ArriveFull { channel }, p.operands()?))
+        }
+        "arrive_copied" => {
+            let channel = p.channel()?;
+            Ok((OpKind::ArriveCopied { channel }, p.operands()?))
         }
         "arrive_empty" => {
             let channel = p.channel()?;

@@ -193,6 +193,10 @@ impl Dialect for OpKind {
                 write!(out, "arrive_full {channel}");
                 out.operands(operands);
             }
+            OpKind::ArriveCopied { channel } => {
+                write!(out, "arrive_copied {channel}");
+                out.operands(operands);
+            }
             OpKind::ArriveEmpty { channel } => {
                 write!(out, "arrive_empty {channel}");
                 out.operands(operands);
@@ -282,6 +286,9 @@ impl fmt::Display for Kernel {
                     " barriers {} full {} empty {}",
                     barriers.buffer, barriers.full, barriers.empty
                 );
+                if barriers.copied {
+                    out.write(" copied");
+                }
                 if barriers.blocks != 1 {
                     write!(out, " blocks {}", barriers.blocks);
                 }

@@ -3,7 +3,7 @@
 //! All that tile IR asks of an operation holds of its counterpart here; accesses and reductions are checked as those of
 //! tile IR. Beside that:
 //! - roles have different names, at least one warp each, and there is at least one;
-//! - a layout stands only on a tile, is of its shape, has five lane bits, as many warp bits as the role has warps (a
+//! - a layout stands only on a tile, is of its shape, has five lane bits, as many warp bits as divide a tile among the role's warps (a
 //!   power of two), one entry a dimension in every basis vector and repetition, and covers the shape;
 //! - in one kernel either all tiles have a layout or none has;
 //! - elementwise operations (unary, binary, compare, fma, select, cast, bitcast) have one layout on all tiles, and so
@@ -195,6 +195,7 @@ impl Verifiable for OpKind {
             | OpKind::CopyBulk { .. }
             | OpKind::ClearRows { .. }
             | OpKind::ArriveFull { .. }
+            | OpKind::ArriveCopied { .. }
             | OpKind::ArriveEmpty { .. }
             | OpKind::Product { .. }
             | OpKind::WaitProducts { .. }
@@ -247,6 +248,14 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
         }
         OpKind::ArriveFull { channel } | OpKind::ArriveEmpty { channel } => {
             with_barriers(kernel, *channel)?;
+            is_i32s(body, op, 1)?;
+        }
+        OpKind::ArriveCopied { channel } => {
+            let barriers = with_barriers(kernel, *channel)?;
+            ensure!(
+                barriers.copied,
+                "this channel is not filled by copies of threads"
+            );
             is_i32s(body, op, 1)?;
         }
         OpKind::ExpectBytes { channel, bytes } => {
@@ -469,7 +478,10 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
                 _ => Fill::CpAsync,
             };
             ensure!(
-                channel.fill == own || own == Fill::Registers && channel.barriers.is_some(),
+                match channel.barriers {
+                    Some(barriers) => own == Fill::Registers || barriers.copied,
+                    None => channel.fill == own,
+                },
                 "this channel is not filled by such copies"
             );
             let starts: usize = indices.iter().map(|i| i.operands()).sum();
@@ -890,7 +902,7 @@ fn layout_fits(layout: &Layout, shape: &[u32], warps: u32) -> Finding {
         layout.lane.len()
     );
     ensure!(
-        warps.is_power_of_two() && layout.warp.len() == warps.trailing_zeros() as usize,
+        1 << layout.warp.len() == super::warps_of_layouts(warps),
         "a layout has {} warp bits in a role of {warps} warps",
         layout.warp.len()
     );

@@ -20,7 +20,7 @@ use crate::{
         },
     },
     layout::swizzle::SharedLayout,
-    passes::{access, divisibility::Divisibility, form_roles},
+    passes::form_roles,
     span::Span,
     target::Feature,
 };
@@ -86,15 +86,6 @@ impl<'a> Lower<'a> {
             span: role.kernel.header.span,
         };
         lower.whole()?;
-        lower.widen();
-        let tiles = |v: &crate::ir::Value<role::Type>| matches!(v.ty.ty, Type::Tile(_));
-        let copies =
-            |op: &crate::ir::Op<role::OpKind>| matches!(op.kind, role::OpKind::Copy { .. });
-        let divides = lower.to.values.values().any(tiles) || lower.to.ops.values().any(copies);
-        if divides && !role.head.warps.is_power_of_two() {
-            let what = format!("tiles in a role of {} warps", role.head.warps);
-            return Err(not_yet(role.kernel.header.span, what));
-        }
         Ok(lower.to)
     }
 
@@ -127,34 +118,6 @@ impl<'a> Lower<'a> {
         let kind = role::OpKind::Tile(OpKind::Return);
         self.effect(kind, state);
         Ok(())
-    }
-
-    /// Says how many neighbours copies through registers load at once.
-    fn widen(&mut self) {
-        let header = &self.role.kernel.header;
-        let known = Divisibility::of(header, &self.to);
-        let mut widths = Vec::new();
-        for (id, op) in &self.to.ops {
-            let role::OpKind::Copy { indices, .. } = &op.kind else {
-                continue;
-            };
-            let mut load = op.clone();
-            load.kind = role::OpKind::Load {
-                indices: indices.clone(),
-                cache: tile::Cache::Normal,
-                width: 1,
-            };
-            // A pad stands where the slot does.
-            load.operands.pop();
-            if let Some(access) = access::of(header, &self.to, &known, &load) {
-                widths.push((id, access.width));
-            }
-        }
-        for (id, found) in widths {
-            if let role::OpKind::Copy { width, .. } = &mut self.to.ops[id].kind {
-                *width = found;
-            }
-        }
     }
 
     /// The scalars that roles share and that this one needs. What else stands there is the first role's.

@@ -10,6 +10,7 @@
 
 mod body;
 mod control;
+mod copies;
 mod flight;
 mod limits;
 mod rings;
@@ -98,6 +99,7 @@ fn lower(kernel: &tile::Kernel, roles: OpId, target: Target) -> Result<role::Ker
             body,
         });
     }
+    copies::settle(&mut formed, target);
     Ok(formed)
 }
 

@@ -159,6 +159,7 @@ impl Rings {
                     Filled::Both => 1 + arrivals(true),
                 },
                 empty: arrivals(false) * blocks,
+                copied: false,
                 blocks,
             };
             let buffer = formed.buffers.next_key();
@@ -186,6 +187,7 @@ impl Rings {
                     }),
                     full: 1,
                     empty: 1,
+                    copied: false,
                     blocks: 1,
                 };
                 let landing = Channel {

@@ -1,0 +1,137 @@
+//! Which slices threads copy asynchronously, and what a slot's full barrier counts by that.
+//!
+//! Slices that no bulk copy moves are written as copies through registers at first. Where all of a role's to a channel move 4, 8 or 16
+//! aligned bytes at a time, they become asynchronous ones, whose ends arrive at the full barrier by themselves: the role waits for none, and
+//! holds nothing of them in registers. The role does not know when they end, so who waits for the slot fences instead.
+
+use std::collections::BTreeMap;
+
+use super::Filled;
+use crate::{
+    ir::{
+        RegionId,
+        role::{self, ChannelId, OpKind, RoleBody},
+        tile,
+    },
+    passes::{access, divisibility::Divisibility},
+    target::{Feature, Target},
+};
+
+/// What a role's bodies put to a channel beside bulk copies.
+#[derive(Clone, Copy, Default)]
+struct Put {
+    /// Through registers.
+    values: bool,
+    /// By copies of threads, each of so many bytes at least.
+    copies: Option<u32>,
+}
+
+/// Settles how threads copy in all roles, and what that makes of the barriers' counts.
+pub(super) fn settle(
+    kernel: &mut role::Kernel,
+    filled: &BTreeMap<ChannelId, Filled>,
+    target: Target,
+) {
+    let header = kernel.header.clone();
+    for role in &mut kernel.roles {
+        let body = &mut role.body;
+        widen(&header, body);
+        let mut puts: BTreeMap<ChannelId, Put> = BTreeMap::new();
+        for op in body.ops.values() {
+            match op.kind {
+                OpKind::Copy { channel, width, .. } => {
+                    let bytes = width * body.ty(op.operands[0]).ty.elem().bits() / 8;
+                    let put = puts.entry(channel).or_default();
+                    put.copies = Some(put.copies.map_or(bytes, |b| b.min(bytes)));
+                }
+                OpKind::WriteShared { channel, .. } => {
+                    puts.entry(channel).or_default().values = true
+                }
+                _ => {}
+            }
+        }
+        for (channel, put) in puts {
+            let Some(barriers) = &mut kernel.channels[channel].barriers else {
+                continue;
+            };
+            let is_async = target.has(Feature::CpAsync) && put.copies.is_some_and(|b| b >= 4);
+            let values = put.values || put.copies.is_some() && !is_async;
+            if !is_async {
+                continue;
+            }
+            barriers.copied = true;
+            barriers.full = 32 * role.warps;
+            if filled.get(&channel) == Some(&Filled::Both) {
+                barriers.full += 1;
+            }
+            if values {
+                barriers.full += role.warps;
+            }
+            let root = body.root;
+            begin(body, root, channel, values);
+        }
+    }
+}
+
+/// Makes the copies to `channel` asynchronous; who also writes from registers says so beside.
+fn begin(body: &mut RoleBody, region: RegionId, channel: ChannelId, values: bool) {
+    let ids = std::mem::take(&mut body.regions[region].ops);
+    for &id in &ids {
+        for inner in body.ops[id].regions.clone() {
+            begin(body, inner, channel, values);
+        }
+        match body.ops[id].kind.clone() {
+            OpKind::Copy {
+                channel: of,
+                tile,
+                indices,
+                width,
+            } if of == channel => {
+                body.ops[id].kind = OpKind::CopyAsync {
+                    channel,
+                    tile,
+                    indices,
+                    width,
+                };
+            }
+            OpKind::ArriveFull { channel: of } if of == channel => {
+                let kind = OpKind::ArriveCopied { channel };
+                if !values {
+                    body.ops[id].kind = kind;
+                } else {
+                    let (operands, span) = (body.ops[id].operands.clone(), body.ops[id].span);
+                    body.append(region, kind, operands, Vec::new(), Vec::new(), span);
+                }
+            }
+            _ => {}
+        }
+        body.regions[region].ops.push(id);
+    }
+}
+
+/// Says how many neighbours copies move at once.
+fn widen(header: &crate::ir::Header, body: &mut RoleBody) {
+    let known = Divisibility::of(header, body);
+    let mut widths = Vec::new();
+    for (id, op) in &body.ops {
+        let OpKind::Copy { indices, .. } = &op.kind else {
+            continue;
+        };
+        let mut load = op.clone();
+        load.kind = OpKind::Load {
+            indices: indices.clone(),
+            cache: tile::Cache::Normal,
+            width: 1,
+        };
+        // A pad stands where the slot does.
+        load.operands.pop();
+        if let Some(access) = access::of(header, body, &known, &load) {
+            widths.push((id, access.width));
+        }
+    }
+    for (id, found) in widths {
+        if let OpKind::Copy { width, .. } = &mut body.ops[id].kind {
+            *width = found;
+        }
+    }
+}
