@@ -4,22 +4,25 @@
 //! aligned bytes at a time, they become asynchronous ones, whose ends arrive at the full barrier by themselves: the role waits for none, and
 //! holds nothing of them in registers. The role does not know when they end, so who waits for the slot fences instead.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::Filled;
 use crate::{
     ir::{
         RegionId,
-        role::{self, ChannelId, OpKind, RoleBody},
+        role::{self, ChannelId, Fill, OpKind, RoleBody},
         tile,
     },
     passes::{access, divisibility::Divisibility},
     target::{Feature, Target},
 };
 
-/// What a role's bodies put to a channel beside bulk copies.
+/// Bytes of an asynchronous copy.
+const LEAST: u32 = 4;
+
+/// How a role fills the slots of a channel.
 #[derive(Clone, Copy, Default)]
 struct Put {
+    bulk: bool,
     /// Through registers.
     values: bool,
     /// By copies of threads, each of so many bytes at least.
@@ -27,12 +30,9 @@ struct Put {
 }
 
 /// Settles how threads copy in all roles, and what that makes of the barriers' counts.
-pub(super) fn settle(
-    kernel: &mut role::Kernel,
-    filled: &BTreeMap<ChannelId, Filled>,
-    target: Target,
-) {
+pub(super) fn settle(kernel: &mut role::Kernel, target: Target) {
     let header = kernel.header.clone();
+    let mut settled = BTreeSet::new();
     for role in &mut kernel.roles {
         let body = &mut role.body;
         widen(&header, body);
@@ -45,30 +45,38 @@ pub(super) fn settle(
                     put.copies = Some(put.copies.map_or(bytes, |b| b.min(bytes)));
                 }
                 OpKind::WriteShared { channel, .. } => {
-                    puts.entry(channel).or_default().values = true
+                    puts.entry(channel).or_default().values = true;
+                }
+                OpKind::ExpectBytes { channel, .. } => {
+                    puts.entry(channel).or_default().bulk = true;
                 }
                 _ => {}
             }
         }
+        puts.retain(|_, put| put.values || put.copies.is_some());
         for (channel, put) in puts {
-            let Some(barriers) = &mut kernel.channels[channel].barriers else {
+            let ring = &mut kernel.channels[channel];
+            let Some(barriers) = &mut ring.barriers else {
                 continue;
             };
-            let is_async = target.has(Feature::CpAsync) && put.copies.is_some_and(|b| b >= 4);
-            let values = put.values || put.copies.is_some() && !is_async;
-            if !is_async {
-                continue;
+            if settled.insert(channel) {
+                barriers.full = 0;
             }
-            barriers.copied = true;
-            barriers.full = 32 * role.warps;
-            if filled.get(&channel) == Some(&Filled::Both) {
+            if put.bulk {
+                ring.fill = Fill::Bulk;
                 barriers.full += 1;
             }
-            if values {
+            if put.copies.is_none() || !target.has(Feature::CpAsync) || put.copies < Some(LEAST) {
+                barriers.full += role.warps;
+                continue;
+            }
+            if put.values {
                 barriers.full += role.warps;
             }
+            barriers.copied = true;
+            barriers.full += Target::WARP * role.warps;
             let root = body.root;
-            begin(body, root, channel, values);
+            begin(body, root, channel, put.values);
         }
     }
 }
