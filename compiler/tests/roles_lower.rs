@@ -259,6 +259,7 @@ fn samples_are_lowered() {
             "attention_prefill.tess",
             "prefill<bf16, DQ = 128, DV = 128, PP = false>",
         ),
+        ("mla_decode.tess", "mla_decode<bf16, P = 64>"),
     ];
     let target = Target::parse("sm_90a").expect("a target");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

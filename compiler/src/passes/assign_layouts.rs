@@ -461,9 +461,16 @@ impl<'a> Planner<'a> {
             return;
         };
         let shape = self.body.ty(op.operands[0]).ty.shape();
+        let part = self.body.ty(op.results[0]).ty.shape();
+        // What is cut along the other dimension lies otherwise than the product takes it.
+        let along_k = |o: &&Operand| match o.side {
+            Side::Left => shape[0] == part[0],
+            Side::Right => shape[1] == part[1],
+        };
         let whole: Vec<Operand> = self.groups[to]
             .operands
             .iter()
+            .filter(along_k)
             .map(|o| Operand {
                 k: match o.side {
                     Side::Left => shape[1],

@@ -274,7 +274,12 @@ pub(crate) fn make_given<'a>(
                 }
             }
             let mut unspecial = made.kernel.clone();
-            if let Some(entry) = made.general {
+            // What serves only where its own facts hold has no body beside it: the general values are the kernel's body's.
+            let header = &made.kernel.header;
+            let holds = |fact: &Fact| header.requires.contains(fact) || header.facts.contains(fact);
+            let one_of_own =
+                !source.wheres.is_empty() && made.specialised.iter().flatten().all(holds);
+            if let Some(entry) = made.general.filter(|_| !one_of_own) {
                 let Ok((general, also)) = walk(true) else {
                     break;
                 };

@@ -17,7 +17,7 @@ use crate::{
     diagnostics::Diagnostic,
     ir::{
         Op, ValueId,
-        role::{OpKind, ProductOperand},
+        role::{OpKind, ProductOperand, SlotPart},
     },
     layout::swizzle::SharedLayout,
     target::legality::Instruction,
@@ -92,6 +92,7 @@ impl Lower<'_> {
         let ProductOperand::Slot {
             channel,
             tile,
+            part,
             transposed,
         } = operand
         else {
@@ -104,8 +105,11 @@ impl Lower<'_> {
         let tile_of = &self.kernel.channels[channel].tiles[tile as usize];
         let (layout, elem) = (tile_of.layout, tile_of.elem);
         let along_rows = transposed != (side == 1);
-        let k = tile_of.shape[usize::from(!along_rows)];
-        let address = self.slot_address(channel, tile, value, 0);
+        let Some((offset, shape)) = SlotPart::of(part, tile_of, along_rows) else {
+            unreachable!("the verifier checked where factors begin");
+        };
+        let k = shape[usize::from(!along_rows)];
+        let address = self.slot_address(channel, tile, value, offset);
         let address = match side {
             0 => {
                 let distance = match along_rows {

@@ -145,9 +145,50 @@ pub enum ProductOperand {
     Slot {
         channel: ChannelId,
         tile: u32,
+        /// `None`: all of the tile.
+        part: Option<SlotPart>,
         transposed: bool,
     },
     Registers,
+}
+
+/// A part of a tile in a slot, in terms of its rows and columns in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlotPart {
+    pub offsets: [u32; 2],
+    pub shape: [u32; 2],
+}
+
+impl SlotPart {
+    /// What `part` of a tile is, in bytes from its first one on and in rows and columns, if the products of warpgroups can begin there.
+    /// `along_rows`: K is along the rows.
+    pub fn of(
+        part: Option<SlotPart>,
+        tile: &super::SharedTile,
+        along_rows: bool,
+    ) -> Option<(u32, [u32; 2])> {
+        let Some(SlotPart { offsets, shape }) = part else {
+            return Some((0, tile.shape));
+        };
+        let inside = (0..2).all(|d| {
+            offsets[d]
+                .checked_add(shape[d])
+                .is_some_and(|end| end <= tile.shape[d])
+        });
+        let layout = &tile.layout;
+        let at = offsets[1].checked_mul(tile.elem.bits() / 8)?;
+        // Rows are swizzled in eights; an instruction takes whole panels where K is along the rows, and steps of 32 bytes else.
+        let step = if along_rows { layout.pitch } else { 32 };
+        let begins = inside
+            && layout.is_swizzled()
+            && offsets[0].is_multiple_of(8)
+            && at.is_multiple_of(step);
+        begins.then(|| {
+            let panel = at / layout.pitch * layout.panel_bytes();
+            let byte = panel + offsets[0] * layout.pitch + at % layout.pitch;
+            (byte, shape)
+        })
+    }
 }
 
 /// Whether an operation of tile IR always goes through scratch. `slice` and `reshape` may where layouts do not allow less.

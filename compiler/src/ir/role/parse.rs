@@ -4,7 +4,7 @@ use cranelift_entity::PrimaryMap;
 
 use super::{
     Buffer, BufferId, Channel, ChannelId, Fill, Kernel, MapDim, OpKind, ProductOperand,
-    RingBarriers, Role, SharedTile, Strategy, TensorMap, Type,
+    RingBarriers, Role, SharedTile, SlotPart, Strategy, TensorMap, Type,
 };
 use crate::{
     ir::{
@@ -195,15 +195,23 @@ fn parse_map(p: &mut Parser<'_>) -> Result<TensorMap, ParseError> {
     })
 }
 
-/// `channel0 tile 1 transposed`, or `registers`.
+/// `channel0 tile 1 at [0, 64] of [64, 64] transposed`, or `registers`.
 fn parse_product_operand(p: &mut Parser<'_>) -> Result<ProductOperand, ParseError> {
     if p.eat_word("registers") {
         return Ok(ProductOperand::Registers);
     }
     let (channel, tile) = parse_channel_tile(p)?;
+    let mut part = None;
+    if p.eat_word("at") {
+        let offsets = parse_pair(p)?;
+        p.expect_word("of")?;
+        let shape = parse_pair(p)?;
+        part = Some(SlotPart { offsets, shape });
+    }
     Ok(ProductOperand::Slot {
         channel,
         tile,
+        part,
         transposed: p.eat_word("transposed"),
     })
 }

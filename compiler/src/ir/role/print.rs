@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{BufferId, Fill, Kernel, OpKind, ProductOperand, Strategy, Type, parse};
+use super::{BufferId, Fill, Kernel, OpKind, ProductOperand, SlotPart, Strategy, Type, parse};
 use crate::ir::{
     Op, ValueId,
     text::{Dialect, ParseError, Parser, Printer},
@@ -27,9 +27,13 @@ fn product_operand(out: &mut Printer<'_>, operand: ProductOperand) {
         ProductOperand::Slot {
             channel,
             tile,
+            part,
             transposed,
         } => {
             write!(out, " {channel} tile {tile}");
+            if let Some(SlotPart { offsets, shape }) = part {
+                write!(out, " at {offsets:?} of {shape:?}");
+            }
             if transposed {
                 out.write(" transposed");
             }

@@ -35,7 +35,7 @@ use tesserine_set::{DType, ParamKind};
 
 use super::{
     BufferId, Channel, ChannelId, Fill, Kernel, OpKind, ProductOperand, RingBarriers, Role,
-    RoleBody, SharedTile, Strategy, TensorMap, Type, goes_through, index_tiles,
+    RoleBody, SharedTile, SlotPart, Strategy, TensorMap, Type, goes_through, index_tiles,
 };
 use crate::{
     ir::{
@@ -692,6 +692,7 @@ fn warpgroup_product(
         let ProductOperand::Slot {
             channel,
             tile,
+            part,
             transposed,
         } = operand
         else {
@@ -709,7 +710,10 @@ fn warpgroup_product(
             tile.layout.is_swizzled() && tile.offset.is_multiple_of(SharedLayout::BULK_ALIGN),
             "a factor of a product is not swizzled"
         );
-        let [rows, columns] = tile.shape;
+        let part = SlotPart::of(part, tile, transposed != (side == 1));
+        let Some((_, [rows, columns])) = part else {
+            return Err("a factor of a product does not begin where products can".into());
+        };
         // In memory K is along the columns of a left factor, and along the rows of a right one.
         let (kept, k) = if transposed == (side == 1) {
             (rows, columns)

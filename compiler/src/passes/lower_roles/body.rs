@@ -14,7 +14,7 @@ use super::{
 use crate::{
     ir::{
         OpId, RegionId, ValueId,
-        role::{self, MapId, ProductOperand, RoleBody, TensorMap},
+        role::{self, MapId, ProductOperand, RoleBody, SlotPart, TensorMap},
         tile::{
             self, BinaryOp, ChannelId, CompareOp, Constant, Index, OpKind, PutSource, RoleOp, Type,
         },
@@ -38,6 +38,8 @@ pub(super) struct SlotTile {
     channel: ChannelId,
     tile: u32,
     slot: ValueId,
+    /// `None`: all of the tile.
+    part: Option<SlotPart>,
     transposed: bool,
 }
 
@@ -101,7 +103,7 @@ impl<'a> Lower<'a> {
                 })
             };
             let ring = Ring {
-                put: place(used.puts),
+                put: place(used.puts && !self.rings.storage.is_over(channel)),
                 get: place(used.gets),
                 held: Vec::new(),
             };
@@ -190,6 +192,15 @@ impl<'a> Lower<'a> {
                 self.bound.insert(op.results[0], Bound::Slot(turned));
                 Ok(())
             }
+            OpKind::Slice(offsets) => {
+                let Bound::Slot(tile) = self.bound[&op.operands[0]] else {
+                    return self.plain(id);
+                };
+                let shape = self.from.ty(op.results[0]).shape();
+                let cut = self.cut(tile, offsets, shape);
+                self.bound.insert(op.results[0], Bound::Slot(cut));
+                Ok(())
+            }
             // A product that is over.
             OpKind::Cast if matches!(self.from.ty(op.results[0]), Type::Pending(_)) => {
                 let value = self.value(op.operands[0]);
@@ -237,8 +248,11 @@ impl<'a> Lower<'a> {
                 channel,
                 sources,
                 part,
-                ..
-            } => self.put(id, *channel, sources, *part),
+                within,
+            } => match within {
+                true => self.handed_on(id, *channel, sources.len()),
+                false => self.put(id, *channel, sources, *part),
+            },
             RoleOp::Get { channel } => {
                 let Some(place) = self.ring(*channel).get else {
                     unreachable!("a role that gets has a place");
@@ -254,6 +268,7 @@ impl<'a> Lower<'a> {
                         channel: *channel,
                         tile: tile as u32,
                         slot: place.slot,
+                        part: None,
                         transposed: false,
                     };
                     self.bound.insert(result, Bound::Slot(tile));
@@ -432,6 +447,76 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
+    /// A part of a tile in a slot.
+    fn cut(&self, tile: SlotTile, offsets: &[u32], shape: &[u32]) -> SlotTile {
+        let pair = |of: &[u32], first| match *of {
+            [a, b] if tile.transposed => [b, a],
+            [a, b] => [a, b],
+            [a] => [first, a],
+            _ => [first, first],
+        };
+        let mut offsets = pair(offsets, 0);
+        if let Some(around) = tile.part {
+            offsets = [0, 1].map(|d| offsets[d] + around.offsets[d]);
+        }
+        let shape = pair(shape, 1);
+        SlotTile {
+            part: Some(SlotPart { offsets, shape }),
+            ..tile
+        }
+    }
+
+    /// Writes values in place into the slot that the last operand is of, and hands it on through `channel`.
+    fn handed_on(&mut self, id: OpId, channel: ChannelId, count: usize) -> Result<(), Refused> {
+        let op = &self.from.ops[id];
+        let Bound::Slot(held) = self.bound[&op.operands[op.operands.len() - 1]] else {
+            return Err(not_yet(op.span, "a slot that is handed on from registers"));
+        };
+        let of = &mut self.ring(held.channel).held;
+        if of.first().is_none_or(|first| first.slot != held.slot) {
+            let what = "a slot that is handed on before an older one";
+            return Err(not_yet(op.span, what));
+        }
+        let read = of.remove(0).read;
+        let ring = self.rings.id(channel);
+        let mut values = Vec::new();
+        for (number, &of) in op.operands[..count].iter().enumerate() {
+            let number = number as u32;
+            if let Bound::Slot(tile) = self.bound[&of]
+                && tile.part.is_none()
+                && !tile.transposed
+                && tile.slot == held.slot
+                && tile.channel == held.channel
+            {
+                let own = &self.rings.ring(channel).tiles[number as usize];
+                if *own == self.rings.ring(held.channel).tiles[tile.tile as usize] {
+                    continue;
+                }
+            }
+            let value = self.value(of);
+            let flying = self.state.flying.iter().find(|f| f.value == value);
+            if let Some(age) = flying.map(|f| f.age) {
+                self.settle(age);
+            }
+            let value = self.value(of);
+            values.push((number, self.as_matrix(value, channel, number)));
+        }
+        if !values.is_empty() {
+            if let Some(age) = read {
+                self.settle(age);
+            }
+            // Other warps may still read what this one is about to write over.
+            self.effect(role::OpKind::Barrier, Vec::new());
+            for (tile, value) in values {
+                let channel = ring;
+                let kind = role::OpKind::WriteShared { channel, tile };
+                self.effect(kind, vec![value, held.slot]);
+            }
+        }
+        self.effect(role::OpKind::ArriveFull { channel: ring }, vec![held.slot]);
+        Ok(())
+    }
+
     /// Begins the bulk copies of a slice; those of a part that begins at byte `part` of the tile, in all blocks of the cluster.
     pub(super) fn copies(
         &mut self,
@@ -559,7 +644,7 @@ impl<'a> Lower<'a> {
     /// Stores a slot's tile by bulk copies, if that is possible.
     fn stored_bulk(&mut self, id: OpId, indices: &[Index], tile: SlotTile) -> bool {
         let op = &self.from.ops[id];
-        if tile.transposed {
+        if tile.transposed || tile.part.is_some() {
             return false;
         }
         let Ok(slice) = self.slice(&op.operands, indices, tile.channel, tile.tile) else {
@@ -628,7 +713,7 @@ impl<'a> Lower<'a> {
             self.effect(kind, Vec::new());
         }
         let kind = role::OpKind::ArriveEmpty {
-            channel: self.rings.id(freed.channel),
+            channel: self.rings.freed(freed.channel),
         };
         let Some(valid) = freed.valid else {
             return self.effect(kind, vec![freed.slot]);
@@ -688,8 +773,8 @@ impl<'a> Lower<'a> {
             );
             return Err(not_yet(op.span, what));
         }
-        let (a, left) = self.factor(op.operands[0])?;
-        let (b, right) = self.factor(op.operands[1])?;
+        let (a, left) = self.factor(op.operands[0], 0)?;
+        let (b, right) = self.factor(op.operands[1], 1)?;
         if b == ProductOperand::Registers {
             return Err(not_yet(op.span, "a right factor that lies in no slot"));
         }
@@ -733,7 +818,7 @@ impl<'a> Lower<'a> {
         self.next_key
     }
 
-    fn factor(&mut self, value: ValueId) -> Result<(ProductOperand, ValueId), Refused> {
+    fn factor(&mut self, value: ValueId, side: u32) -> Result<(ProductOperand, ValueId), Refused> {
         Ok(match self.bound[&value] {
             Bound::Value(value) => (ProductOperand::Registers, value),
             Bound::Slot(tile) => {
@@ -741,9 +826,14 @@ impl<'a> Lower<'a> {
                 if !of.layout.is_swizzled() {
                     return Err(not_yet(self.span, "a factor of rows of a few bytes"));
                 }
+                if SlotPart::of(tile.part, of, tile.transposed != (side == 1)).is_none() {
+                    let what = "a factor that begins in the middle of what a product reads at once";
+                    return Err(not_yet(self.span, what));
+                }
                 let operand = ProductOperand::Slot {
                     channel: self.rings.id(tile.channel),
                     tile: tile.tile,
+                    part: tile.part,
                     transposed: tile.transposed,
                 };
                 (operand, tile.slot)
@@ -768,7 +858,13 @@ impl<'a> Lower<'a> {
             Bound::Slot(tile) => tile,
         };
         let of = &self.rings.ring(tile.channel).tiles[tile.tile as usize];
-        let [rows, columns] = of.shape;
+        let SlotPart {
+            offsets,
+            shape: [rows, columns],
+        } = tile.part.unwrap_or(SlotPart {
+            offsets: [0, 0],
+            shape: of.shape,
+        });
         let shape = match tile.transposed {
             true => [columns, rows],
             false => [rows, columns],
@@ -776,7 +872,7 @@ impl<'a> Lower<'a> {
         let kind = role::OpKind::ReadShared {
             channel: self.rings.id(tile.channel),
             tile: tile.tile,
-            offsets: [0, 0],
+            offsets,
             transposed: tile.transposed,
         };
         let ty = Type::tile(of.elem, shape);

@@ -13,6 +13,7 @@ mod control;
 mod copies;
 mod flight;
 mod limits;
+mod over;
 mod rings;
 
 use cranelift_entity::PrimaryMap;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use cranelift_entity::PrimaryMap;
 use tesserine_set::{DType, ParamKind};
 
-use super::{Refused, not_yet};
+use super::{Refused, not_yet, over::Storage};
 use crate::{
     diagnostics::{Diagnostic, codes},
     ir::{
@@ -41,7 +41,7 @@ pub(super) struct Uses {
     /// By role: what it does with which channel.
     pub(super) of_role: Vec<BTreeMap<ChannelId, Use>>,
     /// Each `put`, with the role.
-    puts: Vec<(usize, OpId)>,
+    pub(super) puts: Vec<(usize, OpId)>,
     /// Warps of each role.
     warps: Vec<u32>,
 }
@@ -91,6 +91,7 @@ pub(super) struct Rings {
     rings: HashMap<ChannelId, role::ChannelId>,
     /// Where slices with limits are put: the ring of the same slots at whose barriers their bytes arrive before what lies beyond is cleared.
     landings: HashMap<ChannelId, role::ChannelId>,
+    pub(super) storage: Storage,
     channels: PrimaryMap<role::ChannelId, Channel>,
 }
 
@@ -100,8 +101,9 @@ impl Rings {
         uses: &Uses,
         formed: &mut role::Kernel,
     ) -> Result<Rings, Refused> {
-        let mut rings = HashMap::new();
         let mut landings = HashMap::new();
+        let mut rings: HashMap<ChannelId, role::ChannelId> = HashMap::new();
+        let storage = Storage::of(kernel, uses)?;
         for (id, channel) in &kernel.channels {
             let blocks = match channel.across {
                 Some(_) => kernel.header.cluster(),
@@ -112,7 +114,6 @@ impl Rings {
                 axis.cluster && axis.extent.as_int() == Some(i64::from(blocks))
             };
             let refused = [
-                (channel.over.is_some(), "a channel over another one"),
                 (
                     channel.across.is_some_and(|axis| !is_whole(axis)),
                     "a channel across a part of a cluster",
@@ -137,6 +138,7 @@ impl Rings {
                 tiles.push(tile);
             }
             let arrivals = |puts: bool| -> u32 {
+                let id = if puts { id } else { storage.last(id) };
                 let roles = uses.of_role.iter().zip(&uses.warps);
                 roles
                     .filter(|(u, _)| {
@@ -162,7 +164,10 @@ impl Rings {
                 copied: false,
                 blocks,
             };
-            let buffer = formed.buffers.next_key();
+            let below = storage
+                .is_over(id)
+                .then(|| &formed.channels[rings[&storage.root(id)]]);
+            let buffer = below.map_or(formed.buffers.next_key(), |below| below.buffer);
             let ring = Channel {
                 tiles,
                 depth: channel.depth,
@@ -173,11 +178,23 @@ impl Rings {
                 buffer,
                 barriers: Some(barriers),
             };
-            formed.buffers.push(Buffer {
-                bytes: ring.slot_bytes() * ring.depth,
-                align: ring.align(),
-                offset: None,
-            });
+            match below.map(Channel::slot_bytes) {
+                None => {
+                    formed.buffers.push(Buffer {
+                        bytes: ring.slot_bytes() * ring.depth,
+                        align: ring.align(),
+                        offset: None,
+                    });
+                }
+                Some(below)
+                    if ring.slot_bytes() == below
+                        || ring.depth == 1 && ring.slot_bytes() <= below => {}
+                Some(below) => {
+                    let own = ring.slot_bytes();
+                    let what = format!("slots of {own} bytes over slots of {below}");
+                    return Err(not_yet(channel.span, what));
+                }
+            }
             if limited {
                 let barriers = RingBarriers {
                     buffer: formed.buffers.push(Buffer {
@@ -203,6 +220,7 @@ impl Rings {
         Ok(Rings {
             rings,
             landings,
+            storage,
             channels: formed.channels.clone(),
         })
     }
@@ -213,6 +231,11 @@ impl Rings {
 
     pub(super) fn landing(&self, channel: ChannelId) -> Option<role::ChannelId> {
         self.landings.get(&channel).copied()
+    }
+
+    /// The ring whose slot is free when one of this channel is given back.
+    pub(super) fn freed(&self, channel: ChannelId) -> role::ChannelId {
+        self.rings[&self.storage.root(channel)]
     }
 
     pub(super) fn ring(&self, channel: ChannelId) -> &Channel {
@@ -246,16 +269,13 @@ fn fill(kernel: &tile::Kernel, uses: &Uses, channel: ChannelId) -> Result<Fillin
             channel: of,
             sources,
             part,
-            within,
+            ..
         }) = &op.kind
         else {
             continue;
         };
         if *of != channel {
             continue;
-        }
-        if *within {
-            return Err(not_yet(op.span, "a slot that is handed on"));
         }
         if *part != across {
             let what = "a part of a slot of one block, or a whole one of all of a cluster";

@@ -1,0 +1,160 @@
+//! Channels over another one's slots: who waits for whom, where they lie, and what is not known well enough to be compiled.
+
+use tesserine_compiler::{
+    Session,
+    diagnostics::{Diagnostics, codes, render},
+    ir::role,
+    passes,
+    target::Target,
+};
+
+/// Three roles; `channels`, what `math` and `store` do in each of four turns.
+fn lowered(
+    channels: &str,
+    math: &str,
+    store: &str,
+) -> Result<role::Kernel, (Session, Diagnostics)> {
+    let text = format!(
+        "kernel k(x: view<f16>[n, 64], y: out view<f16>[n, 64]) for sm_90a grid (i in ceil_div(n, 256)) {{
+            {channels}
+            roles {{
+                load: 1 warp {{ for t in 0..4 {{ put a {{ x[i*256 + t*64 +: 64, ..] }} }} }}
+                math: 1 warpgroup {{ for t in 0..4 {{ {math} }} }}
+                store: 1 warp {{ for t in 0..4 {{ {store} }} }}
+            }}
+        }}"
+    );
+    let mut session = Session::new();
+    let target = Target::parse("sm_90a").expect("a target");
+    let made = session
+        .load_text("k.tess", &text)
+        .and_then(|module| session.instantiate(module, "k", target));
+    match made.and_then(|made| passes::lower(&made.bodies[0], &target)) {
+        Ok(kernel) => Ok(kernel),
+        Err(list) => Err((session, list)),
+    }
+}
+
+const CHANNELS: &str = "channel a: tile<f16>[64, 64] depth 2;
+    channel b: tile<f16>[64, 64] depth 2 over a;";
+
+const HAND_ON: &str = "let f = get a; let s = await mma(f, f.t); put b in f { s as f16 }";
+
+const STORE: &str = "y[i*256 + t*64 +: 64, ..] = get b; release b;";
+
+fn ok(channels: &str, math: &str, store: &str) -> role::Kernel {
+    lowered(channels, math, store).unwrap_or_else(|(session, list)| {
+        let all: String = list
+            .iter()
+            .map(|d| render(d, session.sources(), false))
+            .collect();
+        panic!("{all}")
+    })
+}
+
+/// The one warp of `store` makes the slots of `a` empty, the four of `math` make those of `b` full; both lie in the same bytes.
+#[test]
+fn readers_of_what_is_handed_on_give_the_slots_back() {
+    let kernel = ok(CHANNELS, HAND_ON, STORE);
+    let rings: Vec<&role::Channel> = kernel.channels.values().collect();
+    let [a, b] = rings[..] else {
+        panic!("two channels");
+    };
+    assert_eq!(a.buffer, b.buffer);
+    let [of_a, of_b] = [a, b].map(|c| c.barriers.expect("barriers"));
+    assert_ne!(of_a.buffer, of_b.buffer);
+    assert_eq!((of_a.empty, of_b.full), (1, 4));
+    let text = kernel.to_string();
+    let count = |what: &str| text.lines().filter(|l| l.trim().starts_with(what)).count();
+    assert_eq!(count("arrive_full channel1"), 1, "{text}");
+    // Only `load` waits for an empty slot, and only `store` gives one back: of `a`.
+    assert_eq!(count("wait_empty"), 1, "{text}");
+    assert_eq!(count("wait_empty channel0"), 1, "{text}");
+    assert_eq!(count("arrive_empty"), 1, "{text}");
+    assert_eq!(count("arrive_empty channel0"), 1, "{text}");
+}
+
+/// All warps have read the factor when the first one writes over it.
+#[test]
+fn what_products_read_is_not_written_over() {
+    let kernel = ok(CHANNELS, HAND_ON, STORE);
+    let text = kernel.to_string();
+    let words = [
+        "product",
+        "wait_products 0",
+        "barrier",
+        "write_shared",
+        "arrive_full channel1",
+    ];
+    let places: Vec<usize> = text
+        .lines()
+        .enumerate()
+        .filter(|(_, l)| {
+            let l = l.split(" = ").last().unwrap_or(l).trim();
+            words.iter().any(|w| l.starts_with(w))
+        })
+        .map(|(i, _)| i)
+        .collect();
+    let found: Vec<&str> = text.lines().collect();
+    assert_eq!(places.len(), words.len(), "{text}");
+    for (&at, word) in places.iter().zip(words) {
+        assert!(found[at].contains(word), "{word}: {}", found[at]);
+    }
+}
+
+/// What a slot holds is passed on as it is: nothing is written.
+#[test]
+fn values_passed_on_unchanged_cost_nothing() {
+    let kernel = ok(CHANNELS, "let f = get a; put b in f { f }", STORE);
+    let text = kernel.to_string();
+    let count = |what: &str| text.matches(what).count();
+    // `store` reads what it stores.
+    assert_eq!(
+        (count("write_shared"), count("read_shared")),
+        (0, 1),
+        "{text}"
+    );
+    assert_eq!(count("arrive_full channel1"), 1, "{text}");
+}
+
+#[test]
+fn slots_that_may_be_others_are_refused() {
+    let third = format!("{CHANNELS}\n channel c: tile<f16>[64, 64] depth 2 over a;");
+    let cases = [
+        (
+            "channel a: tile<f16>[64, 64] depth 2; channel b: tile<f16>[64, 64] depth 1 over a;",
+            HAND_ON,
+            STORE,
+            "another depth",
+        ),
+        (
+            "channel a: tile<f16>[64, 64] depth 2; channel b: tile<f16>[32, 64] depth 2 over a;",
+            "let f = get a; let s = await mma(f, f.t); put b in f { s[0..32, ..] as f16 }",
+            "y[i*256 + t*64 +: 32, ..] = get b; release b;",
+            "slots of 4096 bytes",
+        ),
+        (
+            CHANNELS,
+            HAND_ON,
+            "let f = get a; y[i*256 + t*64 +: 64, ..] = get b; release b; release a;",
+            "another one reads",
+        ),
+        (
+            &third,
+            "let f = get a; let s = await mma(f, f.t);
+             if t < 2 { put b in f { s as f16 } } else { put c in f { s as f16 } }",
+            "if t < 2 { y[i*256 + t*64 +: 64, ..] = get b; release b; }
+             else { y[i*256 + t*64 +: 64, ..] = get c; release c; }",
+            "to several",
+        ),
+    ];
+    for (channels, math, store, named) in cases {
+        let Err((_, list)) = lowered(channels, math, store) else {
+            panic!("{named}: is compiled");
+        };
+        let found = list
+            .iter()
+            .any(|d| d.code == codes::E0010 && format!("{d:?}").contains(named));
+        assert!(found, "{named}: {list:?}");
+    }
+}
