@@ -1,5 +1,5 @@
-//! The blocks of a cluster, together: operation by operation where they exchange values, one block after another in
-//! between.
+//! The blocks of a cluster, together: operation by operation where they exchange values, their roles at once, one block after
+//! another in between.
 //!
 //! Control around an exchange is the same in all blocks of a cluster; the checker refuses kernels in which it may differ,
 //! and what slips through is a fault here.
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     ir::{
         OpId, RegionId, ValueId,
-        tile::{BinaryOp, ClusterOp, OpKind, TileBody},
+        tile::{BinaryOp, ClusterOp, OpKind, RoleOp, TileBody},
     },
     span::Span,
 };
@@ -35,7 +35,10 @@ pub(super) fn exchanges(body: &TileBody) -> EntitySet<OpId> {
         let mut any = false;
         for &id in &body.regions[region].ops {
             let op = &body.ops[id];
-            let mut inside = matches!(op.kind, OpKind::ClusterReduce { .. });
+            let mut inside = matches!(
+                op.kind,
+                OpKind::ClusterReduce { .. } | OpKind::Role(RoleOp::Roles(_))
+            );
             for &nested in &op.regions {
                 inside |= walk(body, nested, found);
             }
@@ -80,7 +83,7 @@ impl Machine<'_> {
         result
     }
 
-    fn swap(&mut self, i: usize) {
+    pub fn swap(&mut self, i: usize) {
         let resident = &mut self.residents[i];
         std::mem::swap(&mut resident.number, &mut self.block);
         std::mem::swap(&mut resident.indices, &mut self.indices);
@@ -230,6 +233,7 @@ impl Machine<'_> {
                     Ok(())
                 })
             }
+            OpKind::Role(RoleOp::Roles(heads)) => self.roles(op, heads),
             _ => unreachable!("only control has regions with exchanges"),
         }
     }

@@ -71,7 +71,7 @@ impl From<f64> for Arg {
 /// Arguments by parameter name; what has a default or is optional may be left out.
 pub type Args = IndexMap<String, Arg>;
 
-/// What a run may take before it is stopped with an error (E0814).
+/// What a run may take before it is stopped with an error (E0814), and the order of roles in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Operations of all blocks.
@@ -80,6 +80,8 @@ pub struct Limits {
     pub elements: u64,
     /// Bytes of the tiles that a block holds at once, as the interpreter keeps them: 8 an element, `bool` 1.
     pub bytes: u64,
+    /// Says in which order the roles of a block run; no value depends on it.
+    pub seed: u64,
 }
 
 impl Default for Limits {
@@ -89,6 +91,7 @@ impl Default for Limits {
             steps: MAX_STEPS,
             elements: u64::MAX,
             bytes: 8 << 30,
+            seed: 0,
         }
     }
 }
@@ -218,13 +221,15 @@ pub enum FaultKind {
     #[error("the tiles that are held at once here take more than {} MiB", .0 >> 20)]
     Memory(u64),
     #[error(
-        "a slot of the channel `{0}` is read that nobody has put, or a part of one does not fit"
+        "a slot of `{0}` is given back or handed on that the role does not hold, or a part of one does not fit"
     )]
     Slot(String),
+    #[error("no role can go on: {0}")]
+    Stuck(String),
     #[error(
-        "roles or blocks exchange slots of `{0}` both ways, which the interpreter does not run yet"
+        "slots of `{0}` are left when the roles end: not all that read them have given them back"
     )]
-    Together(String),
+    Left(String),
 }
 
 /// A fault in terms of the machine: parameters and elements by number.
@@ -243,10 +248,12 @@ enum Fault {
     Steps,
     Elements(u64),
     Memory(u64),
-    /// A slot that is read and was not put, or a part that is put twice or lies outside.
+    /// A slot that is not held, or a part that is put twice or lies outside.
     Slot(ChannelId),
-    /// Roles that wait for each other, or for other blocks.
-    Together(ChannelId),
+    /// Every role waits: which for what.
+    Stuck(String),
+    /// Slots that have been put, and are not free when the roles end.
+    Left(ChannelId),
 }
 
 impl Fault {
@@ -289,8 +296,7 @@ impl InterpError {
                     FaultKind::Race { .. } => codes::E0805,
                     FaultKind::Count { .. } => codes::E0808,
                     FaultKind::Twice { .. } => codes::E0807,
-                    FaultKind::Slot(_) => codes::E0705,
-                    FaultKind::Together(_) => codes::E0010,
+                    FaultKind::Slot(_) | FaultKind::Stuck(_) | FaultKind::Left(_) => codes::E0705,
                     FaultKind::Absent { .. } | FaultKind::Misfit { .. } => codes::E0806,
                     FaultKind::Steps(_) | FaultKind::Elements(_) | FaultKind::Memory(_) => {
                         codes::E0814
@@ -500,6 +506,7 @@ fn run_listed(
 
     let mut machine = Machine::new(kernel, &dims, memories, scalars, limits);
     let arrives = |op: &crate::ir::Op<OpKind>| matches!(op.kind, OpKind::Arrive { .. });
+    machine.rings.seed = limits.seed;
     machine.order = Order::new(blocks, kernel.body.ops.values().any(arrives));
     let mut stop = None;
     if blocks > 0 {
@@ -564,7 +571,8 @@ fn run_listed(
                 Fault::Elements(most) => FaultKind::Elements(most),
                 Fault::Memory(most) => FaultKind::Memory(most),
                 Fault::Slot(c) => FaultKind::Slot(channel(c)),
-                Fault::Together(c) => FaultKind::Together(channel(c)),
+                Fault::Stuck(who) => FaultKind::Stuck(who),
+                Fault::Left(c) => FaultKind::Left(channel(c)),
             };
             let names = header.axes.iter().map(|a| a.name.clone());
             Err(InterpError::Fault {

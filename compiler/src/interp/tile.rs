@@ -66,7 +66,7 @@ impl<'k> Machine<'k> {
         Machine {
             memories,
             scalars: scalars.into_iter().map(|s| s.map(Rc::new)).collect(),
-            rings: Rings::of(&kernel.channels),
+            rings: Rings::of(&kernel.channels, &kernel.body),
             ..Machine::over(&kernel.body, dims, limits)
         }
     }
@@ -204,7 +204,7 @@ impl<'k> Machine<'k> {
     }
 
     /// The optional scalar parameter that one of `operands` is and that was not given.
-    fn absent(&self, operands: &[ValueId]) -> Option<usize> {
+    pub fn absent(&self, operands: &[ValueId]) -> Option<usize> {
         let unset = |v: &&ValueId| matches!(self.values[**v], Value::Unset);
         let &value = operands.iter().find(unset)?;
         match self.body.ops[self.body.defining_op(value)?].kind {

@@ -30,6 +30,7 @@ const SOURCES: &[&str] = &[
     "examples",
     "tests/conformance",
     "tests/samples",
+    "tests/samples.tess",
 ];
 
 /// A part of CI.
@@ -158,6 +159,7 @@ fn default_set(runner: &mut Runner) -> Result<(), Failure> {
     runner.output(name, command)?.success(name)?;
     let mut command = runner.command(&tess);
     command.args(["test", "kernels-dsl", "examples", "tests/conformance/tiles"]);
+    command.args(["tests/samples.tess", "tests/samples/attention_prefill.tess"]);
     runner.step("tests of the kernels and examples", command)?;
     let mut command = runner.command(&tess);
     command.args(["test", "--device", "all"]);
