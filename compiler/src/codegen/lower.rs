@@ -1157,9 +1157,11 @@ impl<'a> Lower<'a> {
         };
         let latch = self.b.block();
         // Where no pass may be made, products end before the two ways out meet: `ptxas` keeps nothing in flight where others
-        // define the same registers.
+        // define the same registers. Where one in flight was there before the loop, a pass is made or the registers are other ones.
         let yields = &body.ops[*body.regions[region].ops.last().unwrap_or(&id)].operands;
-        let drains = !enters.is_true() && yields.iter().any(|&v| self.is_in_flight(v));
+        let mut ends = yields.iter().zip(&op.operands[3..]);
+        let drains = !enters.is_true()
+            && ends.any(|(&end, &start)| self.is_in_flight(end) && !self.is_in_flight(start));
         let mut left = latch;
         let mut finished = yielded.clone();
         if drains {

@@ -639,7 +639,8 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-        for g in order {
+        while !order.is_empty() {
+            let g = order.remove(self.next_of(&order));
             if self.groups[g].by_warpgroups {
                 let shape = &self.groups[g].shape;
                 let layout = fragments::warpgroup_result([shape[0], shape[1]], self.warps);
@@ -662,6 +663,30 @@ impl<'a> Planner<'a> {
             }
             self.groups[g].layout = best.map(|(_, layout)| layout);
         }
+    }
+
+    /// Which of the groups that are left is next. Between roles, what nothing but its neighbours asks anything of waits for one of them: a
+    /// conversion through scratch would hold up all warps of the role.
+    fn next_of(&self, order: &[usize]) -> usize {
+        if !self.by_barriers() {
+            return 0;
+        }
+        let is_next = |g: &usize| {
+            let group = &self.groups[*g];
+            let own = group.by_warpgroups
+                || group.product.is_some()
+                || !group.anchors.is_empty()
+                || !group.reduces.is_empty()
+                || !group.operands.is_empty()
+                || !group.cut.is_empty()
+                || !group.wishes.is_empty();
+            own || group.edges.iter().any(|&e| {
+                let edge = &self.edges[e];
+                let other = if edge.result == *g { edge.operand } else { edge.result };
+                self.groups[other].layout.is_some()
+            })
+        };
+        order.iter().position(is_next).unwrap_or(0)
     }
 
     fn candidates(&self, g: usize) -> Vec<Layout> {

@@ -1,7 +1,7 @@
 //! Passes: from tile IR to role IR that code can be generated from.
 //!
 //! ```text
-//! tile IR ──expand──▶ ──expand_f64──▶ ──simplify──▶ tile IR ──form_roles──▶ role IR ──pipeline──▶ ──assign_layouts──▶ ──allocate──▶ ──insert_barriers──▶ role IR
+//! tile IR ──expand──▶ ──expand_f64──▶ ──simplify──▶ ──unroll_pending──▶ tile IR ──form_roles──▶ role IR ──pipeline──▶ ──assign_layouts──▶ ──allocate──▶ ──insert_barriers──▶ role IR
 //! ```
 //!
 //! One file a pass. [`PASSES`] is the one list that says their order, their names for `--dump-after`, and what they do.
@@ -21,6 +21,7 @@ mod insert_barriers;
 mod lower_roles;
 mod pipeline;
 mod simplify;
+mod unroll_pending;
 
 use std::fmt::Display;
 
@@ -64,6 +65,11 @@ pub const PASSES: &[PassInfo] = &[
         name: "simplify",
         what: "folds constants, merges equal operations, removes what has no effect",
         run: Run::Tile(simplify::run),
+    },
+    PassInfo {
+        name: "unroll_pending",
+        what: "writes out two iterations of loops that carry a product in flight, so that no accumulator moves",
+        run: Run::Tile(unroll_pending::run),
     },
     PassInfo {
         name: "form_roles",
