@@ -306,3 +306,66 @@ fn compiles(instance: &str, kernel: &role::Kernel, target: Target, session: &Ses
         }
     }
 }
+
+/// A product that flies around a loop: two iterations are written out, so that the values that a loop carries are those that it began with,
+/// and an odd one behind it.
+#[test]
+fn a_product_carried_in_flight_keeps_its_registers() {
+    let target = Target::parse("sm_90a").expect("a target");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let path = root.join("tests/samples/gemm_fp8_block.tess");
+    let mut session = Session::new();
+    let made = session
+        .load(&path, None)
+        .and_then(|module| session.instantiate(module, "gemm_fp8_block", target))
+        .expect("the sample is right");
+    let mut unrolled = None;
+    passes::lower_with(&made.bodies[0], &target, &mut |pass, kernel| {
+        if pass == "unroll_pending" {
+            unrolled = Some(kernel.to_string());
+        }
+    })
+    .expect("the sample compiles");
+    let text = unrolled.expect("the pass runs");
+    let kernel = tile::parse(&text).expect("tile IR");
+    tile::verify(&kernel).expect("valid tile IR");
+    let count = |word: &str| text.matches(word).count();
+    // One before the loop, two in it, and one for each way in which the last iteration may be left over.
+    assert_eq!(count(" = mma "), 5, "{text}");
+    assert_eq!(count(" = get "), 5, "{text}");
+    // Each is awaited once on each way: in the loop, where one is left over, and at the end of all four ways.
+    assert_eq!(count(" = await lag 1"), 4, "{text}");
+    assert_eq!(count(" = await %"), 4, "{text}");
+    // The loop over pairs of steps carries the product that its second half begins.
+    let loops = kernel.body.ops.values().filter(|op| {
+        matches!(op.kind, tile::OpKind::For { .. })
+            && op
+                .results
+                .iter()
+                .any(|&r| matches!(kernel.body.ty(r), tile::Type::Pending(_)))
+    });
+    for op in loops {
+        let region = &kernel.body.regions[op.regions[0]];
+        let last = region.ops.last().expect("a loop yields");
+        let products: Vec<_> = region
+            .ops
+            .iter()
+            .filter(|&&id| {
+                matches!(
+                    kernel.body.ops[id].kind,
+                    tile::OpKind::Role(tile::RoleOp::Mma)
+                )
+            })
+            .map(|&id| kernel.body.ops[id].results[0])
+            .collect();
+        assert_eq!(products.len(), 2, "{text}");
+        assert!(
+            kernel.body.ops[*last].operands.contains(&products[1]),
+            "{text}"
+        );
+        assert!(
+            !kernel.body.ops[*last].operands.contains(&products[0]),
+            "{text}"
+        );
+    }
+}

@@ -682,7 +682,11 @@ impl<'a> Planner<'a> {
                 || !group.wishes.is_empty();
             own || group.edges.iter().any(|&e| {
                 let edge = &self.edges[e];
-                let other = if edge.result == *g { edge.operand } else { edge.result };
+                let other = if edge.result == *g {
+                    edge.operand
+                } else {
+                    edge.result
+                };
                 self.groups[other].layout.is_some()
             })
         };

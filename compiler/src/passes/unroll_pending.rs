@@ -131,7 +131,10 @@ impl Unroll<'_> {
             matches!(
                 from,
                 Some(OpKind::Role(RoleOp::Get { .. }) | OpKind::Permute(_))
-            ) || matches!(self.from.ty(v), Type::View(ViewType { .. }) | Type::Pending(_))
+            ) || matches!(
+                self.from.ty(v),
+                Type::View(ViewType { .. }) | Type::Pending(_)
+            )
         };
         match self.live(id, rest, later).iter().any(is_slot) {
             true => None,
