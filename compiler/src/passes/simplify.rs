@@ -14,7 +14,7 @@ use tesserine_set::{Access, DType};
 
 use crate::ir::{
     OpId, RegionId, ValueDef, ValueId,
-    tile::{BinaryOp, CompareOp, Constant, Kernel, OpKind, TileBody, Type, UnaryOp},
+    tile::{BinaryOp, CompareOp, Constant, Kernel, OpKind, ReduceOp, TileBody, Type, UnaryOp},
 };
 use crate::span::Span;
 
@@ -24,6 +24,7 @@ pub fn run(kernel: &mut Kernel) {
         to: TileBody::new(),
         map: HashMap::new(),
         scopes: vec![HashMap::new()],
+        roles: !kernel.channels.is_empty(),
     };
     let root = simplify.to.root;
     simplify.region(kernel.body.root, root);
@@ -37,6 +38,8 @@ struct Simplify<'a> {
     map: HashMap<ValueId, ValueId>,
     /// Operations of `to` without effects, by what they are, one map for each region around.
     scopes: Vec<HashMap<String, ValueId>>,
+    /// The kernel is one of the role level.
+    roles: bool,
 }
 
 impl Simplify<'_> {
@@ -159,6 +162,12 @@ impl Simplify<'_> {
         }
         if let Some((kind, operands)) = self.shorter(&kind, &operands, &ty) {
             return self.simple(kind, operands, ty, into, span);
+        }
+        if let Some((kind, inner, ty_inner, factor)) = self.scaled(&kind, &operands, &ty) {
+            let value = self.simple(kind, inner, ty_inner, into, span);
+            let factor = self.simple(OpKind::Broadcast, vec![factor], ty.clone(), into, span);
+            let mul = OpKind::Binary(BinaryOp::Mul);
+            return self.simple(mul, vec![value, factor], ty, into, span);
         }
         if let Some(scalars) = self.scalars(&kind, &operands) {
             let scalar = Type::Scalar(ty.elem());
@@ -332,6 +341,44 @@ impl Simplify<'_> {
             }
             _ => None,
         }
+    }
+
+    /// An operation that gives the same before all is multiplied by a positive constant: what is left out of a maximum, or the maximum itself.
+    /// Rounding keeps the order, so the product of the largest is the largest product. What else is done to the products can then be
+    /// contracted with the multiplication, and there is one for a row in place of one for an element. Role kernels alone, whose
+    /// authors count the operations between two products.
+    fn scaled(
+        &self,
+        kind: &OpKind,
+        operands: &[ValueId],
+        ty: &Type,
+    ) -> Option<(OpKind, Vec<ValueId>, Type, ValueId)> {
+        if !self.roles || !matches!(ty, Type::Tile(_)) || !ty.elem().is_float() {
+            return None;
+        }
+        let of = match kind {
+            OpKind::Reduce {
+                op: ReduceOp::Max, ..
+            } => 0,
+            OpKind::Select => {
+                let other = self.constant(self.scalar(operands[2])?)?;
+                matches!(other, Constant::Float(v, _) if v == f64::NEG_INFINITY).then_some(1)?
+            }
+            _ => return None,
+        };
+        let (OpKind::Binary(BinaryOp::Mul), &[value, by]) = self.def(operands[of])? else {
+            return None;
+        };
+        let factor = self.scalar(by)?;
+        let Constant::Float(by, _) = self.constant(factor)? else {
+            return None;
+        };
+        if !(by > 0.0 && by.is_finite()) || self.scalar(value).is_some() {
+            return None;
+        }
+        let mut operands = operands.to_vec();
+        operands[of] = value;
+        Some((kind.clone(), operands, ty.clone(), factor))
     }
 
     /// The scalars that all operands of an elementwise operation on tiles are broadcasts of.
