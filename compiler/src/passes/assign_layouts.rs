@@ -25,14 +25,14 @@ use crate::{
     ir::{
         OpId, RegionId, ValueId,
         role::{
-            Buffer, Channel, ChannelId, Kernel, OpKind, ProductOperand, Role, RoleBody, Strategy,
-            Type, index_tiles, warps_of_layouts,
+            Buffer, BufferId, Channel, ChannelId, Kernel, OpKind, ProductOperand, Role, RoleBody,
+            Strategy, Type, index_tiles, warps_of_layouts,
         },
         tile,
     },
     layout::{
         Layout, blocked_by, convert_sources, copy_layout, copy_piece,
-        fragments::{self, Side, is_mma_result, is_warpgroup_result},
+        fragments::{self, Side, is_mma_result},
         ordered, result_layout,
         scratch::{ConvertBuffer, ReduceBuffer, through_bytes},
     },
@@ -47,12 +47,17 @@ const DEAR: f64 = 1.5;
 
 pub fn run(kernel: &mut Kernel, target: Target) -> Result<(), Diagnostics> {
     let mut buffers = std::mem::take(&mut kernel.buffers);
+    let room = room_beside_rings(kernel, &buffers, target);
     for role in &mut kernel.roles {
         let plan = Plan::of(
             &kernel.header,
             &role.body,
             &kernel.channels,
             role.warps,
+            match role.warps.is_power_of_two() {
+                true => room * role.warps,
+                false => 0,
+            },
             target,
         )?;
         let mut emit = Emit {
@@ -101,6 +106,20 @@ fn without_scratch(role: &Role) -> Result<(), Diagnostics> {
         true => Ok(()),
         false => Err(diagnostics),
     }
+}
+
+/// Shared memory that the rings of a kernel of several roles leave, by warp of the roles that could use it: those of whole warpgroups.
+fn room_beside_rings(
+    kernel: &Kernel,
+    buffers: &PrimaryMap<BufferId, Buffer>,
+    target: Target,
+) -> u32 {
+    /// For what else lies there: numbers of tiles that roles draw, and what alignment takes.
+    const OTHER: u32 = 1024;
+    let taken: u32 = buffers.values().map(|b| b.bytes).sum();
+    let warps = kernel.roles.iter().map(|r| r.warps);
+    let warps: u32 = warps.filter(|w| w.is_multiple_of(4)).sum();
+    target.shared_per_block().saturating_sub(taken + OTHER) / warps.max(1)
 }
 
 /// What was decided, in terms of the old body.
@@ -267,6 +286,8 @@ struct Planner<'a> {
     warps: u32,
     /// Those that tiles are divided among which no copy wants otherwise.
     dividing: u32,
+    /// Shared memory that it may use beside rings.
+    room: u32,
     target: Target,
     groups: Vec<Group>,
     edges: Vec<Edge>,
@@ -280,6 +301,7 @@ impl Plan {
         body: &RoleBody,
         channels: &PrimaryMap<ChannelId, Channel>,
         warps: u32,
+        room: u32,
         target: Target,
     ) -> Result<Plan, Diagnostics> {
         let known = Divisibility::of(header, body);
@@ -290,7 +312,7 @@ impl Plan {
                 accesses.insert(id, access);
             }
         }
-        let mut planner = Planner::new(body, channels, warps, target, &order, &accesses);
+        let mut planner = Planner::new(body, channels, (warps, room), target, &order, &accesses);
         planner.choose();
         planner.plan(&order, &accesses)
     }
@@ -358,7 +380,7 @@ impl<'a> Planner<'a> {
     fn new(
         body: &'a RoleBody,
         channels: &'a PrimaryMap<ChannelId, Channel>,
-        warps: u32,
+        (warps, room): (u32, u32),
         target: Target,
         order: &[(OpId, i32)],
         accesses: &HashMap<OpId, Access>,
@@ -405,6 +427,7 @@ impl<'a> Planner<'a> {
             channels,
             warps: warps_of_layouts(warps),
             dividing: if warps.is_power_of_two() { warps } else { 1 },
+            room,
             target,
             groups: Vec::new(),
             edges: Vec::new(),
@@ -1121,13 +1144,17 @@ impl<'a> Planner<'a> {
 
     /// Whether a fragment had better be converted to be stored: rows of it lie in pieces of a few bytes.
     fn is_dear(&self, own: &Layout, access: &Access, elem: DType) -> bool {
-        // Scratch for what a warpgroup's product gives would take the room of the slots that feed it.
-        if !is_mma_result(own) || is_warpgroup_result(own) && self.by_barriers() {
+        if !is_mma_result(own) {
             return false;
         }
         let rows = self.for_store(&own.shape, access);
         let scratch = ConvertBuffer::new(own, &rows, elem).bytes;
-        scratch <= self.target.shared_per_block() && access.cost(own) > DEAR * access.cost(&rows)
+        // Where rings feed the products, their slots come first.
+        let room = match self.by_barriers() {
+            true => self.room,
+            false => self.target.shared_per_block(),
+        };
+        scratch <= room && access.cost(own) > DEAR * access.cost(&rows)
     }
 
     /// The cheapest layout for a store of something that is made on the spot.
