@@ -75,9 +75,6 @@ impl Lower<'_> {
             }
             bounds.push((*tile, all, first, end));
         }
-        let Some(crossing) = crossing else {
-            unreachable!("a slice that lands has a limit");
-        };
         let tiles = &self.rings.ring(channel).tiles;
         let of_tile = |tile: u32| {
             let tile = &tiles[tile as usize];
@@ -85,6 +82,14 @@ impl Lower<'_> {
         };
         let bytes = slices.iter().map(|(tile, ..)| of_tile(*tile)).sum();
         let slot = place.slot;
+        let go = |this: &mut Self| {
+            this.fetch(ring, slot, bytes, slices);
+            this.effect(role::OpKind::ArriveFull { channel: landing }, vec![slot]);
+        };
+        // Another `put` to this channel has limits.
+        let Some(crossing) = crossing else {
+            return go(self);
+        };
         self.either(
             crossing,
             |this| {
@@ -110,10 +115,7 @@ impl Lower<'_> {
                 }
                 this.effect(role::OpKind::ArriveFull { channel: ring }, vec![slot]);
             },
-            |this| {
-                this.fetch(ring, slot, bytes, slices);
-                this.effect(role::OpKind::ArriveFull { channel: landing }, vec![slot]);
-            },
+            go,
         );
     }
 
