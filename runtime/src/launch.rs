@@ -8,9 +8,10 @@
 
 use std::sync::{Arc, RwLock};
 
+use smallvec::{SmallVec, smallvec};
 use tesserine_set::{
     AbiArg, ArgShape, BindError, Binding, BodyRecord, DType, Fact, Instance, ModuleKind, ParamKind,
-    ScalarValue, Signature, has_state,
+    ScalarValue, Short, Signature, has_state,
 };
 
 use crate::{
@@ -20,7 +21,7 @@ use crate::{
     select::{self, Choice, Code, SelectError, Target},
     sets::SharedSet,
     tensor::Origin,
-    tensor_map::{Encoded, MapBytes, MapParameters},
+    tensor_map::{Encoded, MapArguments, MapParameters},
 };
 
 /// Arguments by name. A variant's fields go by dotted names, `epi.bias`.
@@ -37,7 +38,11 @@ enum Arg<'a> {
 
 impl<'a> Args<'a> {
     pub fn new() -> Args<'a> {
-        Args::default()
+        // Most launches have no more.
+        const FEW: usize = 8;
+        Args {
+            list: Vec::with_capacity(FEW),
+        }
     }
 
     /// A tensor.
@@ -108,6 +113,9 @@ pub struct Checked {
     pub scalars: Vec<(String, ScalarValue)>,
 }
 
+/// Arguments, eight bytes each.
+type Words = SmallVec<[u64; 32]>;
+
 /// A launch whose arguments have been checked.
 #[derive(Debug)]
 pub(crate) struct Queued {
@@ -115,9 +123,9 @@ pub(crate) struct Queued {
     /// Of the body, in `ready`.
     position: usize,
     blocks: u32,
-    arguments: Vec<u64>,
+    arguments: Words,
     /// Tensor maps, by the arguments that they are.
-    maps: Vec<(usize, MapBytes)>,
+    maps: MapArguments,
     /// What is to be checked of elements first; nothing unless the device checks facts.
     promises: Vec<Promise>,
 }
@@ -226,8 +234,8 @@ impl Kernel {
         let chosen = &ready.bodies[position];
         let record = &self.instance().bodies[chosen.body];
         let blocks = launched(self.blocks(record, binding)?, chosen.resident);
-        let mut arguments = Vec::with_capacity(record.abi.len());
-        let mut maps = Vec::new();
+        let mut arguments = Words::new();
+        let mut wanted = SmallVec::<[(usize, MapParameters); 4]>::new();
         for (i, arg) in record.abi.iter().enumerate() {
             arguments.push(self.argument(arg, binding)?);
             if let AbiArg::TensorMap { map } = *arg
@@ -238,18 +246,21 @@ impl Kernel {
                 let name = &self.instance().signature.params[param].name;
                 let parameters =
                     MapParameters::of(self.name(), name, map, binding.args[param].as_ref())?;
-                let encoded =
-                    chosen
-                        .maps
-                        .get(device, &parameters)
-                        .map_err(|reason| Error::TensorMap {
-                            kernel: self.name().to_owned(),
-                            param: name.clone(),
-                            reason,
-                        })?;
-                maps.push((i, encoded));
+                wanted.push((i, parameters));
             }
         }
+        let maps = chosen.maps.get(device, &wanted);
+        let maps = maps.map_err(|(argument, reason)| {
+            let param = match record.abi[argument] {
+                AbiArg::TensorMap { map } => record.tensor_maps[map as usize].param as usize,
+                _ => 0,
+            };
+            Error::TensorMap {
+                kernel: self.name().to_owned(),
+                param: self.instance().signature.params[param].name.clone(),
+                reason,
+            }
+        })?;
         Ok(Queued {
             ready,
             position,
@@ -271,9 +282,7 @@ impl Kernel {
         let chosen = &queued.ready.bodies[queued.position];
         let record = &self.instance().bodies[chosen.body];
         if queued.blocks > 0 {
-            let mut arguments = [0u64; tesserine_set::MAX_ARGS];
-            let arguments = &mut arguments[..record.abi.len()];
-            arguments.copy_from_slice(&queued.arguments);
+            let mut arguments = Words::from_slice(&queued.arguments);
             if let Some(at) = record.abi.iter().position(|a| *a == AbiArg::Counter) {
                 arguments[at] = match word {
                     Some(word) => word,
@@ -289,7 +298,7 @@ impl Kernel {
                     queued.blocks,
                     record.threads,
                     record.shared_bytes,
-                    arguments,
+                    &mut arguments,
                     &queued.maps,
                 )?;
             }
@@ -303,7 +312,7 @@ impl Kernel {
     }
 
     /// The arguments in the signature's order.
-    fn shapes<'a>(&self, args: &Args<'a>) -> Result<Vec<Option<ArgShape<'a>>>, Error> {
+    fn shapes<'a>(&self, args: &Args<'a>) -> Result<Short<Option<ArgShape<'a>>>, Error> {
         listed(self.name(), &self.instance().signature, args)
     }
 
@@ -339,7 +348,7 @@ impl Kernel {
 
     /// The product of the grid's axes; 0 if one is empty.
     fn blocks(&self, record: &BodyRecord, binding: &Binding<'_>) -> Result<u32, Error> {
-        let mut axes = Vec::with_capacity(record.grid.len());
+        let mut axes = Short::<i64>::new();
         for (axis, formula) in record.grid.iter().enumerate() {
             let extent = formula.eval(&binding.env()).map_err(|error| Error::Grid {
                 kernel: self.name().to_owned(),
@@ -359,7 +368,7 @@ impl Kernel {
             Some(blocks) => Ok(blocks as u32),
             None => Err(Error::GridTooLarge {
                 kernel: self.name().to_owned(),
-                axes,
+                axes: axes.to_vec(),
             }),
         }
     }
@@ -524,8 +533,8 @@ pub(crate) fn listed<'a>(
     kernel: &str,
     signature: &Signature,
     args: &Args<'a>,
-) -> Result<Vec<Option<ArgShape<'a>>>, Error> {
-    let mut shapes: Vec<Option<ArgShape<'a>>> = vec![None; signature.params.len()];
+) -> Result<Short<Option<ArgShape<'a>>>, Error> {
+    let mut shapes: Short<Option<ArgShape<'a>>> = smallvec![None; signature.params.len()];
     for (name, arg) in &args.list {
         let Some(index) = signature.param(name) else {
             return Err(Error::UnknownArgument {

@@ -3,7 +3,9 @@
 //! The manifest says how the map's dimensions follow from the view's; extents and strides are the launch's. What the driver asks of a
 //! map is checked here first, so that an error names the argument.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use smallvec::SmallVec;
 
 use tesserine_emulator::tensor_map::{
     self, Code, DataType, Interleave, L2Promotion, OobFill, Swizzle,
@@ -20,15 +22,16 @@ const ALIGN: u64 = 16;
 
 /// A map as a kernel takes it.
 #[derive(Clone, Copy, Debug)]
-#[repr(C, align(128))]
+#[repr(C, align(64))]
 pub(crate) struct MapBytes(pub [u8; 128]);
 
 /// The parameters of `cuTensorMapEncodeTiled`, by its names, the innermost dimension first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MapParameters {
+    // First, since it is what tells most maps of a kernel apart.
+    pub global_address: u64,
     pub data_type: DataType,
     pub rank: usize,
-    pub global_address: u64,
     pub global_dim: [u64; RANK],
     /// Bytes, of all dimensions but the innermost.
     pub global_strides: [u64; RANK],
@@ -157,27 +160,90 @@ impl MapParameters {
     }
 }
 
+/// Tensor maps of a launch, each with the number of the argument that it is.
+pub(crate) type MapArguments = SmallVec<[(usize, MapBytes); 4]>;
+
 /// The maps that were encoded last: a launch on known tensors only compares.
+///
+/// A launch that finds another thread at the list encodes its maps itself: none waits for another.
 #[derive(Debug, Default)]
-pub(crate) struct Encoded(Mutex<Vec<(MapParameters, MapBytes)>>);
+pub(crate) struct Encoded(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    list: Vec<(MapParameters, MapBytes)>,
+    /// What the next one replaces once the list is full.
+    oldest: usize,
+}
 
 /// Maps that are kept: those of a few launches.
 const KEPT: usize = 16;
 
 impl Encoded {
-    /// The map of these parameters; else what the device says is wrong with them.
-    pub(crate) fn get(&self, device: &Device, wanted: &MapParameters) -> Result<MapBytes, String> {
-        // A panic elsewhere cannot leave the list half-written.
-        let mut list = self.0.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some((_, map)) = list.iter().find(|(known, _)| known == wanted) {
-            return Ok(*map);
+    /// The maps of these arguments; else which one the device refuses, and why.
+    pub(crate) fn get(
+        &self,
+        device: &Device,
+        wanted: &[(usize, MapParameters)],
+    ) -> Result<MapArguments, (usize, String)> {
+        let mut maps = MapArguments::new();
+        if wanted.is_empty() {
+            return Ok(maps);
         }
-        let map = device.encode(wanted)?;
-        if list.len() == KEPT {
-            list.remove(0);
+        let mut new: SmallVec<[usize; 4]> = SmallVec::new();
+        {
+            let known = self.free();
+            let list = known.as_ref().map_or(&[][..], |k| &k.list);
+            for (i, (argument, parameters)) in wanted.iter().enumerate() {
+                let map = match list.iter().find(|(p, _)| p == parameters) {
+                    Some((_, map)) => *map,
+                    None => {
+                        new.push(i);
+                        MapBytes([0; 128])
+                    }
+                };
+                maps.push((*argument, map));
+            }
         }
-        list.push((*wanted, map));
-        Ok(map)
+        if new.is_empty() {
+            return Ok(maps);
+        }
+        let encoder = device
+            .encoder()
+            .map_err(|reason| (wanted[new[0]].0, reason))?;
+        for &i in &new {
+            let (argument, parameters) = &wanted[i];
+            maps[i].1 = encoder
+                .encode(parameters)
+                .map_err(|reason| (*argument, reason))?;
+        }
+        if let Some(mut known) = self.free() {
+            for &i in &new {
+                known.keep(wanted[i].1, maps[i].1);
+            }
+        }
+        Ok(maps)
+    }
+
+    /// The list, unless another thread is at it.
+    fn free(&self) -> Option<MutexGuard<'_, Known>> {
+        match self.0.try_lock() {
+            Ok(known) => Some(known),
+            // A panic elsewhere cannot leave the list half-written.
+            Err(TryLockError::Poisoned(known)) => Some(known.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl Known {
+    fn keep(&mut self, parameters: MapParameters, map: MapBytes) {
+        if self.list.len() < KEPT {
+            self.list.push((parameters, map));
+        } else {
+            self.list[self.oldest] = (parameters, map);
+            self.oldest = (self.oldest + 1) % KEPT;
+        }
     }
 }
 
@@ -249,13 +315,19 @@ mod tests {
         let device = Device::emulator("sm_90a").unwrap();
         let known = Encoded::default();
         let at = |address| made(&[300, 200], &[208, 1], address).unwrap();
-        let first = known.get(&device, &at(4096)).unwrap().0;
+        let get = |address| known.get(&device, &[(3, at(address))]).unwrap();
+        let first = get(4096);
+        assert_eq!(first[0].0, 3);
         for i in 0..2 * KEPT as u64 {
-            let other = known.get(&device, &at(8192 + 16 * i)).unwrap().0;
-            assert_ne!(other, first);
+            assert_ne!(get(8192 + 16 * i)[0].1.0, first[0].1.0);
         }
-        assert_eq!(known.0.lock().unwrap().len(), KEPT);
-        assert_eq!(known.get(&device, &at(4096)).unwrap().0, first);
+        assert_eq!(known.0.lock().unwrap().list.len(), KEPT);
+        assert_eq!(get(4096)[0].1.0, first[0].1.0);
+        // A launch that finds the list taken makes its maps without it.
+        let taken = known.0.lock().unwrap();
+        assert_eq!(get(4096)[0].1.0, first[0].1.0);
+        assert_ne!(get(1 << 20)[0].1.0, first[0].1.0);
+        assert!(taken.list.iter().all(|(p, _)| p.global_address != 1 << 20));
     }
 
     #[test]

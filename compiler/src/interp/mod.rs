@@ -463,7 +463,7 @@ fn run_listed(
             })?;
             extents.push(extent.max(0));
         }
-        Ok((binding.dims.clone(), extents, binding.values.clone()))
+        Ok((binding.dims.to_vec(), extents, binding.values.to_vec()))
     })?;
     let blocks = extents
         .iter()

@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::{
     Access, DType, Env, Fact, Formula, FormulaError, FormulaOp, ParamKind, Signature, Term,
     ViewParam,
@@ -69,6 +71,9 @@ impl fmt::Display for ScalarValue {
     }
 }
 
+/// A list that needs no allocation as long as it is short: a launch allocates as little as it can.
+pub type Short<T> = SmallVec<[T; 8]>;
+
 /// Arguments that passed every check, and what they bound.
 #[derive(Clone, Debug)]
 pub struct Binding<'a> {
@@ -78,15 +83,15 @@ pub struct Binding<'a> {
     pub args: &'a [Option<ArgShape<'a>>],
     /// Extents, as `Signature::dims` lists the names. A dimension of optional tensors only, none of which was given,
     /// is 0.
-    pub dims: Vec<i64>,
+    pub dims: Short<i64>,
     /// Integer scalars, as `Signature::params` lists the parameters; 0 for all others.
-    pub scalars: Vec<i64>,
+    pub scalars: Short<i64>,
     /// Scalars with their defaults filled in; `None` for tensors and for what was left out.
-    pub values: Vec<Option<ScalarValue>>,
+    pub values: Short<Option<ScalarValue>>,
     /// Whether each parameter was given.
-    pub given: Vec<bool>,
+    pub given: Short<bool>,
     /// The parameter that bound each dimension.
-    sources: Vec<Option<u32>>,
+    sources: Short<Option<u32>>,
 }
 
 /// Why arguments do not fit a signature.
@@ -235,11 +240,11 @@ impl Signature {
         let mut binding = Binding {
             signature: self,
             args,
-            dims: vec![0; self.dims.len()],
-            scalars: vec![0; count],
-            values: vec![None; count],
+            dims: smallvec![0; self.dims.len()],
+            scalars: smallvec![0; count],
+            values: smallvec![None; count],
             given: args.iter().map(Option::is_some).collect(),
-            sources: vec![None; self.dims.len()],
+            sources: smallvec![None; self.dims.len()],
         };
         binding.take_scalars()?;
         binding.check_forms()?;
@@ -283,8 +288,12 @@ impl View<'_> {
         }
         let rows = self.shape.len().saturating_sub(1);
         let dim = (0..rows).find(|&d| {
-            let bits = self.strides[d] as i128 * self.dtype.bits() as i128;
-            self.shape[d] > 1 && bits % (8 * bytes as i128) != 0
+            let (stride, bits, unit) = (self.strides[d], self.dtype.bits(), 8 * bytes as i64);
+            let rest = match stride.checked_mul(bits as i64) {
+                Some(bits) => bits % unit,
+                None => (stride as i128 * bits as i128 % unit as i128) as i64,
+            };
+            self.shape[d] > 1 && rest != 0
         })?;
         Some(BindError::StrideAlignment {
             param: self.name.to_owned(),
@@ -297,6 +306,9 @@ impl View<'_> {
 
     /// Bits from the base to the lowest and past the highest element.
     fn reach(&self) -> (i128, i128) {
+        if let Some((low, high)) = self.short_reach() {
+            return (low as i128, high as i128);
+        }
         let bits = self.dtype.bits() as i128;
         let (mut low, mut high) = (0, bits);
         for (&extent, &stride) in self.shape.iter().zip(self.strides) {
@@ -308,6 +320,18 @@ impl View<'_> {
             }
         }
         (low, high)
+    }
+
+    /// The same, where 64 bits do: all but tensors that no address space holds.
+    fn short_reach(&self) -> Option<(i64, i64)> {
+        let bits = self.dtype.bits() as i64;
+        let (mut low, mut high) = (0i64, bits);
+        for (&extent, &stride) in self.shape.iter().zip(self.strides) {
+            let span = (extent - 1).checked_mul(stride)?.checked_mul(bits)?;
+            let end = if span < 0 { &mut low } else { &mut high };
+            *end = end.checked_add(span)?;
+        }
+        Some((low, high))
     }
 
     /// The window within each period of `period` bits that the elements lie in, as its start relative to the base and
@@ -603,7 +627,7 @@ impl<'a> Binding<'a> {
     }
 
     fn solve_dims(&mut self) -> Result<(), BindError> {
-        let views: Vec<View<'a>> = self.views().collect();
+        let views: Short<View<'a>> = self.views().collect();
         for view in &views {
             for (formula, &extent) in view.declared.extents.iter().zip(view.shape) {
                 if let Some(dim) = formula.as_dim().map(|d| d as usize)
@@ -677,7 +701,7 @@ impl<'a> Binding<'a> {
 
     /// The formula with the dimensions that are known so far; `None` if it cannot be evaluated.
     fn reduce(&self, formula: &Formula) -> Option<Partial> {
-        let mut stack: Vec<Partial> = Vec::with_capacity(4);
+        let mut stack: SmallVec<[Partial; 4]> = SmallVec::new();
         for term in &formula.0 {
             let value = match *term {
                 Term::Int(value) => Partial::Known(value),

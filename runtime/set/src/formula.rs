@@ -7,6 +7,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 /// A step of a formula's evaluation on a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -314,9 +315,15 @@ impl Formula {
 
     /// The value under `env`.
     pub fn eval(&self, env: &Env<'_>) -> Result<i64, FormulaError> {
-        let mut stack: Vec<i64> = Vec::with_capacity(8);
         let at =
             |list: &[i64], i: u32| list.get(i as usize).copied().ok_or(FormulaError::Malformed);
+        // Most extents are a name or a number; launches evaluate many of them.
+        match self.0[..] {
+            [Term::Dim(i)] => return at(env.dims, i),
+            [Term::Int(value)] => return Ok(value),
+            _ => {}
+        }
+        let mut stack: SmallVec<[i64; 8]> = SmallVec::new();
         for term in &self.0 {
             let value = match *term {
                 Term::Int(value) => value,

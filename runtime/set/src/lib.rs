@@ -12,7 +12,7 @@ mod signature;
 mod validate;
 mod writer;
 
-pub use bind::{ArgShape, BindError, Binding, MAX_EXTENT, ScalarValue};
+pub use bind::{ArgShape, BindError, Binding, MAX_EXTENT, ScalarValue, Short};
 pub use container::{FORMAT_VERSION, MAGIC, ModuleEntry, ModuleKind};
 pub use dtype::{DType, UnknownDType};
 pub use facts::{BrokenFact, HostView, byte_span};

@@ -20,6 +20,7 @@ use cudarc::driver::sys::{
     CUjit_option_enum as JitOption, CUmodule, CUresult, CUstream,
     CUstreamCaptureMode_enum as CaptureMode, CUstreamCaptureStatus_enum as CaptureStatus,
 };
+use smallvec::SmallVec;
 
 use super::{
     DeviceInfo,
@@ -195,6 +196,59 @@ impl Drop for Inner {
     }
 }
 
+/// `cuTensorMapEncodeTiled`. Drivers before 12.0 lack it: the bindings would end the process.
+type EncodeTiled = unsafe extern "C" fn(
+    *mut MapBytes,
+    u32,
+    u32,
+    *mut c_void,
+    *const u64,
+    *const u64,
+    *const u32,
+    *const u32,
+    u32,
+    u32,
+    u32,
+    u32,
+) -> CUresult;
+
+/// Encodes tensor maps, with the device's context current.
+pub(crate) struct CudaEncoder<'a> {
+    encode: EncodeTiled,
+    _current: Current,
+    _device: &'a CudaDevice,
+}
+
+impl CudaEncoder<'_> {
+    /// The tensor map of these parameters.
+    pub(super) fn encode(&self, map: &MapParameters) -> Result<MapBytes, String> {
+        let [data_type, interleave, swizzle, promotion, fill] = map.codes();
+        let mut made = MapBytes([0; 128]);
+        // SAFETY: the arrays have as many values as a map of five dimensions needs; the result has the size and alignment
+        // of a map; the address is not read.
+        let result = unsafe {
+            (self.encode)(
+                &mut made,
+                data_type,
+                map.rank as u32,
+                map.global_address as *mut c_void,
+                map.global_dim.as_ptr(),
+                map.global_strides.as_ptr(),
+                map.box_dim.as_ptr(),
+                [1u32; 5].as_ptr(),
+                interleave,
+                swizzle,
+                promotion,
+                fill,
+            )
+        };
+        match result {
+            CUresult::CUDA_SUCCESS => Ok(made),
+            result => Err(describe(result)),
+        }
+    }
+}
+
 /// Makes a context current and restores the one before when dropped.
 struct Current {
     before: Option<CUcontext>,
@@ -276,52 +330,20 @@ impl CudaDevice {
         checked(&self.0.label, call, result)
     }
 
-    /// The tensor map of these parameters.
-    pub(super) fn encode(&self, map: &MapParameters) -> Result<MapBytes, String> {
-        let _current = self.enter().map_err(|e| e.to_string())?;
-        // Drivers before 12.0 lack it: the bindings would end the process.
-        type Encode = unsafe extern "C" fn(
-            *mut MapBytes,
-            u32,
-            u32,
-            *mut c_void,
-            *const u64,
-            *const u64,
-            *const u32,
-            *const u32,
-            u32,
-            u32,
-            u32,
-            u32,
-        ) -> CUresult;
-        // SAFETY: the library was found, since there is a device; the function has had this type since CUDA 12.0, whose
-        // enumerations are 32 bits wide.
-        let encode = unsafe { sys::culib().get::<Encode>(b"cuTensorMapEncodeTiled\0") };
-        let encode = encode.map_err(|error| error.to_string())?;
-        let [data_type, interleave, swizzle, promotion, fill] = map.codes();
-        let mut made = MapBytes([0; 128]);
-        // SAFETY: the arrays have as many values as a map of five dimensions needs; the result has the size and alignment
-        // of a map; the address is not read.
-        let result = unsafe {
-            encode(
-                &mut made,
-                data_type,
-                map.rank as u32,
-                map.global_address as *mut c_void,
-                map.global_dim.as_ptr(),
-                map.global_strides.as_ptr(),
-                map.box_dim.as_ptr(),
-                [1u32; 5].as_ptr(),
-                interleave,
-                swizzle,
-                promotion,
-                fill,
-            )
-        };
-        match result {
-            CUresult::CUDA_SUCCESS => Ok(made),
-            result => Err(describe(result)),
-        }
+    /// What encodes tensor maps.
+    pub(super) fn encoder(&self) -> Result<CudaEncoder<'_>, String> {
+        static ENCODE: OnceLock<Result<EncodeTiled, String>> = OnceLock::new();
+        let encode = ENCODE.get_or_init(|| {
+            // SAFETY: the library was found, since there is a device, and is never unloaded; the function has had this type
+            // since CUDA 12.0, whose enumerations are 32 bits wide.
+            let encode = unsafe { sys::culib().get::<EncodeTiled>(b"cuTensorMapEncodeTiled\0") };
+            encode.map(|encode| *encode).map_err(|e| e.to_string())
+        });
+        Ok(CudaEncoder {
+            encode: encode.clone()?,
+            _current: self.enter().map_err(|e| e.to_string())?,
+            _device: self,
+        })
     }
 
     fn enter(&self) -> Result<Current, Error> {
@@ -451,10 +473,15 @@ impl CudaStream {
         // Drivers before CUDA 12 number no streams; there the handle has to do, and for the default stream of each
         // thread, which is one handle, the thread's own storage.
         type GetId = unsafe extern "C" fn(CUstream, *mut u64) -> CUresult;
+        static GET_ID: OnceLock<Option<GetId>> = OnceLock::new();
+        let known = GET_ID.get_or_init(|| {
+            // SAFETY: the library was found, since there is a device, and is never unloaded; the function has had this type
+            // since it was there.
+            let get = unsafe { sys::culib().get::<GetId>(b"cuStreamGetId\0") };
+            get.ok().map(|get| *get)
+        });
         let mut id = 0u64;
-        // SAFETY: the library was found, since there is a device; the function has had this type since it was there.
-        let known = unsafe { sys::culib().get::<GetId>(b"cuStreamGetId\0") };
-        if let Ok(get) = known
+        if let Some(get) = known
             && let Ok(_current) = self.device.enter()
             // SAFETY: the stream belongs to the current context, and the call stores a number.
             && unsafe { get(self.raw, &mut id) } == CUresult::CUDA_SUCCESS
@@ -962,10 +989,8 @@ impl CudaFunction {
     ) -> Result<(), Error> {
         let device = &self.module.device;
         let _current = device.enter()?;
-        let mut pointers = [ptr::null_mut::<c_void>(); tesserine_set::MAX_ARGS];
-        for (pointer, argument) in pointers.iter_mut().zip(arguments) {
-            *pointer = ptr::from_mut(argument).cast();
-        }
+        let pointers = arguments.iter_mut().map(|a| ptr::from_mut(a).cast());
+        let mut pointers: SmallVec<[*mut c_void; 32]> = pointers.collect();
         for (i, map) in maps {
             // The driver only reads it.
             pointers[*i] = ptr::from_ref(map).cast_mut().cast();

@@ -19,7 +19,9 @@ use crate::{
 };
 
 pub(crate) use cuda::LoadFault;
-use cuda::{CudaDevice, CudaEvent, CudaFunction, CudaGraph, CudaMemory, CudaModule, CudaStream};
+use cuda::{
+    CudaDevice, CudaEncoder, CudaEvent, CudaFunction, CudaGraph, CudaMemory, CudaModule, CudaStream,
+};
 pub use emulator::emulators;
 use emulator::{
     EmulatedDevice, EmulatedEvent, EmulatedFunction, EmulatedGraph, EmulatedMemory, EmulatedModule,
@@ -162,12 +164,12 @@ impl Device {
         }
     }
 
-    /// The tensor map of these parameters; else what is wrong with them.
-    pub(crate) fn encode(&self, parameters: &MapParameters) -> Result<MapBytes, String> {
-        match self {
-            Device::Cuda(device) => device.encode(parameters),
-            Device::Emulator(_) => parameters.emulated(),
-        }
+    /// What encodes tensor maps for the device.
+    pub(crate) fn encoder(&self) -> Result<Encoder<'_>, String> {
+        Ok(match self {
+            Device::Cuda(device) => Encoder::Cuda(device.encoder()?),
+            Device::Emulator(_) => Encoder::Emulator,
+        })
     }
 
     /// Makes sure that the next word of state needs no allocation.
@@ -268,6 +270,22 @@ impl PartialEq for Device {
 }
 
 impl Eq for Device {}
+
+/// Encodes tensor maps, as many as wanted while it lives.
+pub(crate) enum Encoder<'a> {
+    Cuda(CudaEncoder<'a>),
+    Emulator,
+}
+
+impl Encoder<'_> {
+    /// The tensor map of these parameters; else what is wrong with them.
+    pub(crate) fn encode(&self, parameters: &MapParameters) -> Result<MapBytes, String> {
+        match self {
+            Encoder::Cuda(encoder) => encoder.encode(parameters),
+            Encoder::Emulator => parameters.emulated(),
+        }
+    }
+}
 
 /// `cuda:0`, `emulator:sm_90a`.
 impl fmt::Display for Device {
