@@ -3,7 +3,9 @@
 //! Invariants: a launch without such views, or on a device that does not check, pays nothing; a fact is checked on what the
 //! launch would read, after all work before it on its stream; nothing that could not be checked passes for checked.
 
-use tesserine_set::{ArgShape, Binding, DType, HostView, ParamKind, ViewFacts, byte_span};
+use tesserine_set::{
+    ArgShape, Binding, DType, HostView, ParamKind, Signature, ViewFacts, byte_span,
+};
 
 use crate::{Device, Error, Stream};
 
@@ -16,6 +18,12 @@ pub(crate) struct Promise {
     shape: Vec<i64>,
     strides: Vec<i64>,
     address: u64,
+}
+
+/// Whether views declare something of their elements.
+pub(crate) fn promised(signature: &Signature) -> bool {
+    let mut params = signature.params.iter();
+    params.any(|p| matches!(&p.kind, ParamKind::View(view) if view.facts.of_elements()))
 }
 
 /// What a launch on these arguments must check; nothing where the device does not.

@@ -18,10 +18,11 @@ use crate::{
     Device, Error, Stream, TensorRef,
     device::{Function, LoadFault, Module},
     facts::{self, Promise},
+    form::{Form, Forms},
     select::{self, Choice, Code, SelectError, Target},
     sets::SharedSet,
     tensor::Origin,
-    tensor_map::{Encoded, MapArguments, MapParameters},
+    tensor_map::{Encoded, MapArguments, MapParameters, WantedMaps},
 };
 
 /// Arguments by name. A variant's fields go by dotted names, `epi.bias`.
@@ -89,6 +90,8 @@ struct Ready {
     wanted: Option<String>,
     target: Target,
     bodies: Vec<ReadyBody>,
+    /// Of its last launches.
+    forms: Forms,
     /// Keeps the context, which is the key above.
     _device: Device,
 }
@@ -114,7 +117,25 @@ pub struct Checked {
 }
 
 /// Arguments, eight bytes each.
-type Words = SmallVec<[u64; 32]>;
+pub(crate) type Words = SmallVec<[u64; 32]>;
+
+/// A launch whose arguments have been checked, but for its tensor maps.
+#[derive(Debug)]
+pub(crate) struct Decided {
+    ready: Arc<Ready>,
+    /// Of the body, in `ready`.
+    pub(crate) position: usize,
+    pub(crate) blocks: u32,
+    pub(crate) arguments: Words,
+    pub(crate) wanted: WantedMaps,
+}
+
+impl Decided {
+    /// The body's index in `Instance::bodies`.
+    pub(crate) fn body(&self) -> usize {
+        self.ready.bodies[self.position].body
+    }
+}
 
 /// A launch whose arguments have been checked.
 #[derive(Debug)]
@@ -214,20 +235,43 @@ impl Kernel {
         target: Option<&str>,
     ) -> Result<Launch, Error> {
         let shapes = self.shapes(args)?;
-        let binding = self.bind(&shapes)?;
         let device = stream.device();
+        // What is to be checked of elements is checked each time.
+        let known = match device.checks_facts() && facts::promised(&self.instance().signature) {
+            true => None,
+            false => self.loaded(device, target),
+        };
+        if let Some(ready) = known
+            && let Some(form) = ready.forms.find(&shapes)
+        {
+            check_places(self.name(), device, args)?;
+            let decided = Decided {
+                ready,
+                position: form.position,
+                blocks: form.blocks,
+                arguments: form.arguments(&shapes),
+                wanted: form.maps(&shapes),
+            };
+            return self.queue(stream, &self.encoded(device, decided)?, None);
+        }
+        let binding = self.bind(&shapes)?;
         check_places(self.name(), device, args)?;
-        let queued = self.queued(device, target, &binding)?;
+        let decided = self.decided(device, target, &binding)?;
+        if let Some(form) = Form::of(self.instance(), &shapes, &decided) {
+            decided.ready.forms.keep(form);
+        }
+        let mut queued = self.encoded(device, decided)?;
+        queued.promises = facts::promises(device, &binding);
         self.queue(stream, &queued, None)
     }
 
-    /// What a launch on bound arguments queues.
-    pub(crate) fn queued(
+    /// What a launch on bound arguments is.
+    fn decided(
         &self,
         device: &Device,
         target: Option<&str>,
         binding: &Binding<'_>,
-    ) -> Result<Queued, Error> {
+    ) -> Result<Decided, Error> {
         let ready = self.ready(device, target)?;
         let bodies = ready.bodies.iter().map(|b| b.body);
         let position = self.first_fitting(ready.target, bodies, binding)?;
@@ -235,7 +279,7 @@ impl Kernel {
         let record = &self.instance().bodies[chosen.body];
         let blocks = launched(self.blocks(record, binding)?, chosen.resident);
         let mut arguments = Words::new();
-        let mut wanted = SmallVec::<[(usize, MapParameters); 4]>::new();
+        let mut wanted = WantedMaps::new();
         for (i, arg) in record.abi.iter().enumerate() {
             arguments.push(self.argument(arg, binding)?);
             if let AbiArg::TensorMap { map } = *arg
@@ -249,8 +293,41 @@ impl Kernel {
                 wanted.push((i, parameters));
             }
         }
+        Ok(Decided {
+            ready,
+            position,
+            blocks,
+            arguments,
+            wanted,
+        })
+    }
+
+    /// What a launch on bound arguments queues.
+    pub(crate) fn queued(
+        &self,
+        device: &Device,
+        target: Option<&str>,
+        binding: &Binding<'_>,
+    ) -> Result<Queued, Error> {
+        let decided = self.decided(device, target, binding)?;
+        let mut queued = self.encoded(device, decided)?;
+        queued.promises = facts::promises(device, binding);
+        Ok(queued)
+    }
+
+    /// A launch that is decided, with its tensor maps.
+    fn encoded(&self, device: &Device, decided: Decided) -> Result<Queued, Error> {
+        let Decided {
+            ready,
+            position,
+            blocks,
+            arguments,
+            wanted,
+        } = decided;
+        let chosen = &ready.bodies[position];
         let maps = chosen.maps.get(device, &wanted);
         let maps = maps.map_err(|(argument, reason)| {
+            let record = &self.instance().bodies[chosen.body];
             let param = match record.abi[argument] {
                 AbiArg::TensorMap { map } => record.tensor_maps[map as usize].param as usize,
                 _ => 0,
@@ -267,7 +344,7 @@ impl Kernel {
             blocks,
             arguments,
             maps,
-            promises: facts::promises(device, binding),
+            promises: Vec::new(),
         })
     }
 
@@ -409,15 +486,15 @@ impl Kernel {
         })
     }
 
-    fn ready(&self, device: &Device, wanted: Option<&str>) -> Result<Arc<Ready>, Error> {
-        let context = device.context_key();
-        let find = |list: &[Arc<Ready>]| {
-            let mut list = list.iter();
-            list.find(|r| r.context == context && r.wanted.as_deref() == wanted)
-                .cloned()
-        };
+    /// The code for a device, if it is loaded.
+    fn loaded(&self, device: &Device, wanted: Option<&str>) -> Option<Arc<Ready>> {
         // A panic elsewhere cannot leave the list half-written.
-        if let Some(ready) = find(&self.ready.read().unwrap_or_else(|e| e.into_inner())) {
+        let list = self.ready.read().unwrap_or_else(|e| e.into_inner());
+        find_ready(&list, device.context_key(), wanted)
+    }
+
+    fn ready(&self, device: &Device, wanted: Option<&str>) -> Result<Arc<Ready>, Error> {
+        if let Some(ready) = self.loaded(device, wanted) {
             return Ok(ready);
         }
         let choice = select::select(self.instance(), &device.traits(), wanted)?;
@@ -427,7 +504,7 @@ impl Kernel {
         }
         let ready = Arc::new(self.load(device, wanted, &choice)?);
         let mut list = self.ready.write().unwrap_or_else(|e| e.into_inner());
-        if let Some(earlier) = find(&list) {
+        if let Some(earlier) = find_ready(&list, device.context_key(), wanted) {
             return Ok(earlier);
         }
         list.push(ready.clone());
@@ -489,6 +566,7 @@ impl Kernel {
             wanted: wanted.map(str::to_owned),
             target: choice.target,
             bodies,
+            forms: Forms::default(),
             _device: device.clone(),
         })
     }
@@ -526,6 +604,12 @@ impl Kernel {
         drop(modules);
         Ok(module.function(&record.entry, record.shared_bytes, record.cluster))
     }
+}
+
+fn find_ready(list: &[Arc<Ready>], context: usize, wanted: Option<&str>) -> Option<Arc<Ready>> {
+    let mut list = list.iter();
+    list.find(|r| r.context == context && r.wanted.as_deref() == wanted)
+        .cloned()
 }
 
 /// `args` in the order of a signature's parameters.

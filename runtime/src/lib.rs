@@ -42,6 +42,7 @@
 mod device;
 mod error;
 mod facts;
+mod form;
 mod launch;
 mod op;
 pub mod select;

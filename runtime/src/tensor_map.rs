@@ -160,6 +160,9 @@ impl MapParameters {
     }
 }
 
+/// What a launch's tensor maps are to be, each with the number of its argument.
+pub(crate) type WantedMaps = SmallVec<[(usize, MapParameters); 4]>;
+
 /// Tensor maps of a launch, each with the number of the argument that it is.
 pub(crate) type MapArguments = SmallVec<[(usize, MapBytes); 4]>;
 

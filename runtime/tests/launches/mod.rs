@@ -224,6 +224,139 @@ fn threads_share_a_device() {
     });
 }
 
+#[test]
+fn what_follows_a_launch_is_checked_as_it_was() {
+    let Some(device) = device() else { return };
+    let set = KernelSet::from_bytes(set_bytes(manifest(), PTX)).unwrap();
+    let axpy = set.kernel("axpy<f32>").unwrap();
+    let stream = device.stream().unwrap();
+    let x = device
+        .upload(DType::F32, &[2048], &bytes(&ramp(2048)))
+        .unwrap();
+    let y = device.alloc(DType::F32, &[2048]).unwrap();
+    let (from, to) = (x.view().pointer(), y.view().pointer());
+    let part = |base: u64, start: u64| unsafe {
+        // SAFETY: `start` and 100 elements more are in the tensor, or nothing is launched on the part.
+        TensorRef::from_raw(base + 4 * start, DType::F32, &[100], &[1])
+    };
+    let launch = |x, y, s| {
+        let args = Args::new().tensor("x", x).tensor("y", y).float("s", s);
+        let launch = axpy.launch(&stream, &args)?;
+        stream.synchronize()?;
+        Ok::<_, Error>((launch.body, launch.blocks))
+    };
+    // Of each: where x and y begin, the factor, and the body that fits. Those that are not aligned to 16 bytes have the general one.
+    let cases = [
+        (0, 0, 2.0, 0),
+        (64, 64, 2.0, 0),
+        (128, 640, -1.0, 0),
+        (1, 64, 2.0, 1),
+        (64, 65, 2.0, 1),
+        (65, 64, 2.0, 1),
+        (4, 8, 0.0, 0),
+        (4, 8, -0.0, 0),
+        (1024, 1024, 3.0, 0),
+    ];
+    for _ in 0..2 {
+        for (i, j, s, body) in cases {
+            y.write(&bytes(&[1.0; 2048])).unwrap();
+            let blocks = if body == 0 { 1 } else { 2 };
+            let done = launch(part(from, i), part(to, j), s).unwrap();
+            assert_eq!(done, (body, blocks), "{i} {j}");
+            let stored = floats(&y.read().unwrap());
+            let wanted = (0..2048).map(|e| {
+                let inside = (j as usize..j as usize + 100).contains(&e);
+                let x = (e as f32 - j as f32 + i as f32) * 0.5;
+                if inside { s as f32 * x + 1.0 } else { 1.0 }
+            });
+            assert_eq!(stored, wanted.collect::<Vec<f32>>(), "{i} {j} {s}");
+        }
+        // The same form, and addresses that do not do.
+        for (i, j) in [(0u64, 64), (64, 0), (0, 0), (32, 128)] {
+            let error = launch(part(from, i), part(from, j), 2.0).unwrap_err();
+            assert!(error.to_string().contains("overlap"), "{error}");
+        }
+        let error = launch(part(from + 2, 0), part(to, 0), 2.0).unwrap_err();
+        assert!(
+            error.to_string().contains("a multiple of 4 bytes"),
+            "{error}"
+        );
+        let error = launch(part(u64::MAX - 255, 0), part(to, 0), 2.0).unwrap_err();
+        assert!(error.to_string().contains("address space"), "{error}");
+    }
+}
+
+/// The device, and another of its kind.
+fn two_devices() -> Option<[Device; 2]> {
+    let first = device()?;
+    let second = match &first {
+        Device::Cuda(_) => match Device::cuda(1) {
+            Ok(device) => device,
+            Err(error) => {
+                eprintln!("not run: {error}");
+                return None;
+            }
+        },
+        _ => device()?,
+    };
+    Some([first, second])
+}
+
+#[test]
+fn two_devices_run_one_set_from_two_threads_at_once() {
+    let Some(devices) = two_devices() else { return };
+    let set = KernelSet::from_bytes(set_bytes(manifest(), PTX)).unwrap();
+    let axpy = set.kernel("axpy<f32>").unwrap();
+    let together = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        for (i, device) in devices.iter().enumerate() {
+            let (axpy, together) = (axpy.clone(), &together);
+            scope.spawn(move || {
+                let stream = device.stream().unwrap();
+                let count = 256 * (i + 1);
+                let shape = [count as i64];
+                let x = device.upload(DType::F32, &shape, &bytes(&ramp(count)));
+                let x = x.unwrap();
+                let y = device.alloc(DType::F32, &shape).unwrap();
+                y.fill(0).unwrap();
+                let args = Args::new().tensor("x", x.view()).tensor("y", y.view());
+                together.wait();
+                for round in 1..=20 {
+                    axpy.launch(&stream, &args).unwrap();
+                    stream.synchronize().unwrap();
+                    let wanted: Vec<f32> = ramp(count).iter().map(|v| v * round as f32).collect();
+                    assert_eq!(floats(&y.read().unwrap()), wanted);
+                }
+            });
+        }
+    });
+    // From one thread in turn; what lies on one device is refused on the other.
+    let made: Vec<_> = devices
+        .iter()
+        .map(|d| {
+            let x = d.upload(DType::F32, &[64], &bytes(&ramp(64))).unwrap();
+            let y = d.upload(DType::F32, &[64], &bytes(&[1.0; 64])).unwrap();
+            (x, y, d.stream().unwrap())
+        })
+        .collect();
+    for round in 1..=4 {
+        for (x, y, stream) in &made {
+            let args = Args::new().tensor("x", x.view()).tensor("y", y.view());
+            axpy.launch(stream, &args).unwrap();
+        }
+        for (_, y, stream) in &made {
+            stream.synchronize().unwrap();
+            let wanted: Vec<f32> = ramp(64).iter().map(|v| v * round as f32 + 1.0).collect();
+            assert_eq!(floats(&y.read().unwrap()), wanted);
+        }
+    }
+    let crossed = Args::new()
+        .tensor("x", made[0].0.view())
+        .tensor("y", made[0].1.view());
+    let error = axpy.launch(&made[1].2, &crossed).unwrap_err();
+    assert!(matches!(error, Error::OtherDevice { .. }), "{error}");
+}
+
 /// The op by hand adds 2 + 2 * s * x to y.
 fn op_args<'a>(x: &'a DeviceTensor, y: &'a DeviceTensor) -> Args<'a> {
     Args::new()
