@@ -114,3 +114,70 @@ fn searches_assemble_everywhere() {
         compile(SEARCH, "search", target);
     }
 }
+
+const OVERLAPPING: &str = "
+schedule drawn { sm_90a ..= sm_121a { overlap: true } }
+schedule product { sm_90a { overlap: true } }
+kernel product<BN: int = 128>(a: view<bf16>[m, k], b: view<bf16>[n, k], c: out view<bf16>[m, n])
+for sm_90a where k % 8 == 0, n % 8 == 0, aligned(a, 16), aligned(b, 16), aligned(c, 16)
+grid persistent (i in ceil_div(m, 128), j in ceil_div(n, BN))
+{
+    channel ab: (tile<bf16>[128, 64], tile<bf16>[BN, 64]) depth 4;
+    roles {
+        load: 1 warp, regs 24 {
+            for p in 0..ceil_div(k, 64) { put ab { a[i*128 +: 128, p*64 +: 64], b[j*BN +: BN, p*64 +: 64] } }
+        }
+        math: 2 warpgroups, split 0, regs 240 {
+            let mut acc = zeros<f32>[128, BN];
+            for p in 0..ceil_div(k, 64) {
+                let (x, y) = get ab;
+                acc = mma(x, y.t, acc);
+                release ab lag 1;
+            }
+            c[i*128 +: 128, j*BN +: BN] = (await acc) as bf16;
+        }
+    }
+}";
+
+#[test]
+fn a_launch_that_overlaps_touches_memory_once_the_one_before_has_ended() {
+    let accesses = ["ld.global", "st.global", "atom.", "red.", "cp.async"];
+    let begins = "griddepcontrol.launch_dependents;";
+    let wait = "griddepcontrol.wait;";
+    let text = format!("{DRAWN}{OVERLAPPING}");
+    for target in Target::ALL {
+        for name in ["drawn", "product"] {
+            if name == "product" && target.name() != "sm_90a" {
+                continue;
+            }
+            let module = compile(&text, name, target);
+            let ptx = &module.ptx;
+            if !target.has(tesserine_compiler::target::Feature::Bulk) {
+                assert!(!ptx.contains("griddepcontrol"), "{target}");
+                continue;
+            }
+            let at = ptx.find(wait).unwrap_or_else(|| panic!("{target}: {ptx}"));
+            assert!(ptx.find(begins).is_some_and(|b| b < at), "{target}");
+            assert_eq!(ptx.matches(wait).count(), 1, "{target}");
+            for access in accesses {
+                assert!(!ptx[..at].contains(access), "{target} {name}: {access}");
+            }
+            // A constant load could be moved in front of it.
+            assert!(!ptx.contains("ld.global.nc"), "{target}");
+            // What needs no memory of others comes first: barriers that slots wait by.
+            if name == "product" {
+                assert!(ptx[..at].contains("mbarrier.init"), "{target}");
+            }
+        }
+    }
+    let old = text.replace("sm_90a ..= sm_121a", "sm_80 ..= sm_121a");
+    let mut session = Session::new();
+    let target = Target::parse("sm_80").unwrap();
+    let made = session
+        .load_text("program.tess", &old)
+        .and_then(|module| session.instantiate(module, "drawn", target));
+    let refused = made.expect_err("sm_80 has no such launches");
+    let message = &refused.iter().next().expect("a diagnostic").title;
+    let words = "sm_80 has no launches that overlap";
+    assert!(message.contains(words), "{message}");
+}

@@ -169,6 +169,7 @@ fn schedules_speak_of_single_loops() {
         ("cluster: [2, 1]", "cluster: [2, 0]", "list"),
         ("multicast: true", "pair: true", "products of two blocks"),
         ("multicast: true", "multicast: 1", "`true` or `false`"),
+        ("multicast: true", "overlap: 1", "`true` or `false`"),
     ] {
         let found = make_for(&LOOPS.replace(from, to), "mm", "sm_90a").unwrap_err();
         assert!(found.contains("E060") && found.contains(words), "{found}");

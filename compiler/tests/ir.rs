@@ -104,6 +104,7 @@ fn header(facts: Vec<Formula>) -> Header {
             consumers: Some(2),
             producers: Some(0),
             cluster: vec![2, 1],
+            overlap: true,
             multicast: true,
             pair: true,
             promote: Some(128),

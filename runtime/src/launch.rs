@@ -375,6 +375,7 @@ impl Kernel {
                     queued.blocks,
                     record.threads,
                     record.shared_bytes,
+                    record.overlap,
                     &mut arguments,
                     &queued.maps,
                 )?;

@@ -344,6 +344,7 @@ mod tests {
                     grid: vec![],
                     persistent: None,
                     cluster: 1,
+                    overlap: false,
                     threads: 128,
                     shared_bytes: 0,
                     tensor_maps: Vec::new(),

@@ -420,7 +420,9 @@ impl Lower<'_> {
         let ty = register_type(elem);
         let pad = self.scalar(pad);
         let param = view_parameter(self.body, view);
-        let constant = self.view(param).access == tesserine_set::Access::Read;
+        // The kernel before may still write when this one begins.
+        let constant = self.view(param).access == tesserine_set::Access::Read
+            && !self.kernel.header.schedule.overlap;
         if cache != Cache::Normal {
             self.need(Instruction::EvictionPriority)?;
         }

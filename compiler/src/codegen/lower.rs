@@ -143,6 +143,7 @@ pub fn lower<'a>(
     if roles::is_needed(kernel) {
         lower.roles()?;
     } else {
+        lower.wait_for_the_grid_before()?;
         lower.blocks()?;
     }
     lower.b.return_void();
@@ -225,7 +226,12 @@ impl<'a> Lower<'a> {
             let (key, ty, spelled) = match arg {
                 AbiArg::Pointer { param } => {
                     let align = self.base_alignment(param);
-                    let spelled = format!("ptr addrspace(1) noalias align {align} %a{n}");
+                    // Where the kernel before may still write to it, loads are not constant, and LLVM takes those through a pointer
+                    // without an alias for constant.
+                    let changing = self.kernel.header.schedule.overlap
+                        && self.view(param).access == tesserine_set::Access::Read;
+                    let alias = if changing { "" } else { " noalias" };
+                    let spelled = format!("ptr addrspace(1){alias} align {align} %a{n}");
                     (Argument::Pointer(param), GLOBAL, spelled)
                 }
                 AbiArg::Stride { param, dim } => {

@@ -362,6 +362,14 @@ pub fn fence_barriers() -> Template {
     }
 }
 
+/// Lets the next grid of the stream begin once all blocks are here, and waits until those before have ended and what they stored is seen.
+pub fn overlap() -> Template {
+    Template {
+        text: "griddepcontrol.launch_dependents; griddepcontrol.wait;".to_owned(),
+        constraints: "~{memory}".to_owned(),
+    }
+}
+
 /// Waits until the phase of this parity is complete. Operands: the barrier, the parity.
 pub fn wait_barrier() -> Template {
     Template {

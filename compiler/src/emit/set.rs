@@ -480,6 +480,7 @@ mod build {
                     dynamic: kernel.header.dynamic,
                 }),
                 cluster: kernel.header.cluster(),
+                overlap: kernel.header.schedule.overlap,
                 threads: compiled.threads,
                 shared_bytes: compiled.shared_bytes,
                 abi: compiled.abi,

@@ -126,6 +126,8 @@ pub struct Schedule {
     pub multicast: bool,
     /// Two blocks compute a product together.
     pub pair: bool,
+    /// A launch may begin before the one before it has ended.
+    pub overlap: bool,
     /// Chains of eight-bit products are brought to f32 every so many k.
     pub promote: Option<u32>,
 }

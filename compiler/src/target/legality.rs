@@ -69,6 +69,8 @@ pub enum Instruction {
     SetMaxRegisters,
     /// One lane of a warp is chosen.
     Elect,
+    /// A grid lets the next one begin, and waits for the one before it.
+    DependentGrids,
     /// Matrices of 8 by 8 to shared memory.
     StMatrix,
 }
@@ -115,6 +117,7 @@ static TABLE: &[Row] = &[
     Row { instruction: Instruction::SetMaxRegisters,  spelling: "setmaxnreg.sync.aligned",       targets: "nnnnYYYYYY", ptx: (8, 0) },
     Row { instruction: Instruction::Elect,            spelling: "elect.sync",                    targets: "nnnnYYYYYY", ptx: (8, 0) },
     Row { instruction: Instruction::StMatrix,         spelling: "stmatrix.sync.aligned.m8n8.x4.shared.b16", targets: "nnnnYYYYYY", ptx: (7, 8) },
+    Row { instruction: Instruction::DependentGrids,   spelling: "griddepcontrol.wait",           targets: "nnnnYYYYYY", ptx: (7, 8) },
     Row { instruction: Instruction::CpAsync,          spelling: "cp.async.cg.shared.global.L2::128B", targets: "nYYYYYYYYY", ptx: (7, 4) },
 ];
 

@@ -145,8 +145,8 @@ class Sets(unittest.TestCase):
         self.assertIn("the manifest is damaged", self.refused(bytes(flipped)))
 
     def test_a_newer_format_is_refused_with_both_versions(self):
-        message = self.refused(kernel_set.write(kernel_set.manifest(), version=2))
-        self.assertIn("format version 2, and this program reads up to 1", message)
+        message = self.refused(kernel_set.write(kernel_set.manifest(), version=3))
+        self.assertIn("format version 3, and this program reads up to 2", message)
 
     def test_a_manifest_that_makes_no_sense_is_refused(self):
         manifest = kernel_set.manifest()

@@ -21,8 +21,13 @@ use sha2::{Digest, Sha256};
 /// The first bytes of a kernel set. The last four tell of line-end conversion and of truncation at a zero.
 pub const MAGIC: [u8; 8] = *b"TSET\r\n\0\n";
 
-/// The version of the format that this crate writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// The version of the format that this crate writes, and the newest that it reads. What an older reader would launch wrongly, since
+/// it passes over what it does not know, is a new version: 2 has tensor maps among a body's arguments, and bodies whose launches may
+/// overlap.
+pub const FORMAT_VERSION: u32 = 2;
+
+/// The oldest version that this crate reads.
+pub(crate) const OLDEST_VERSION: u32 = 1;
 
 /// Bytes before the manifest.
 pub(crate) const PREFIX: usize = 8 + 4 + 4 + 8 + 32;

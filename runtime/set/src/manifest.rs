@@ -76,6 +76,9 @@ pub struct BodyRecord {
     /// Blocks of a cluster; 1 is none. The blocks launched are a multiple of it, those of a cluster are neighbours.
     #[serde(default = "one")]
     pub cluster: u32,
+    /// The launch may begin before the one before it in its stream has ended: the body waits for that itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub overlap: bool,
     /// Threads of a block.
     pub threads: u32,
     /// Bytes of dynamic shared memory.

@@ -16,7 +16,8 @@ use memmap2::Mmap;
 use crate::{
     Instance, Manifest, ManifestError, ModuleEntry, ModuleKind,
     container::{
-        self, ENTRY, FORMAT_VERSION, Hash, MAGIC, MAX_MANIFEST, MAX_MODULE, MAX_MODULES, PREFIX,
+        self, ENTRY, FORMAT_VERSION, Hash, MAGIC, MAX_MANIFEST, MAX_MODULE, MAX_MODULES,
+        OLDEST_VERSION, PREFIX,
     },
     validate::canonical_name,
 };
@@ -161,7 +162,7 @@ impl KernelSet {
         if version > FORMAT_VERSION {
             return Err(SetFault::Newer { found: version });
         }
-        if version != FORMAT_VERSION {
+        if version < OLDEST_VERSION {
             return Err(SetFault::NoSuchVersion { found: version });
         }
         let count = u32_at(numbers, 4);

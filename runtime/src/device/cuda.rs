@@ -17,8 +17,9 @@ use std::{
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice_attribute_enum as Attribute, CUevent, CUfunction,
     CUfunction_attribute_enum as FunctionAttribute, CUgraph, CUgraphExec,
-    CUjit_option_enum as JitOption, CUmodule, CUresult, CUstream,
-    CUstreamCaptureMode_enum as CaptureMode, CUstreamCaptureStatus_enum as CaptureStatus,
+    CUjit_option_enum as JitOption, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
+    CUlaunchConfig, CUmodule, CUresult, CUstream, CUstreamCaptureMode_enum as CaptureMode,
+    CUstreamCaptureStatus_enum as CaptureStatus,
 };
 use smallvec::SmallVec;
 
@@ -953,6 +954,25 @@ impl Drop for CudaModule {
     }
 }
 
+/// `cuLaunchKernelEx`, which drivers before 11.8 lack. Without it launches do not overlap, which is as right.
+type LaunchEx = unsafe extern "C" fn(
+    *const CUlaunchConfig,
+    CUfunction,
+    *mut *mut c_void,
+    *mut *mut c_void,
+) -> CUresult;
+
+/// The driver's, if it has it. There must be a device.
+fn launch_ex() -> Option<LaunchEx> {
+    static LAUNCH: OnceLock<Option<LaunchEx>> = OnceLock::new();
+    *LAUNCH.get_or_init(|| {
+        // SAFETY: the library was found, since there is a device, and is never unloaded; the function has had this type since it
+        // was there.
+        let launch = unsafe { sys::culib().get::<LaunchEx>(b"cuLaunchKernelEx\0") };
+        launch.ok().map(|launch| *launch)
+    })
+}
+
 impl CudaFunction {
     /// How many blocks of `threads` threads, with that much dynamic shared memory, one multiprocessor runs at once.
     pub(crate) fn blocks_per_sm(&self, threads: u32, shared_bytes: u32) -> Result<u32, Error> {
@@ -984,6 +1004,7 @@ impl CudaFunction {
         blocks: u32,
         threads: u32,
         shared_bytes: u32,
+        overlap: bool,
         arguments: &mut [u64],
         maps: &[(usize, MapBytes)],
     ) -> Result<(), Error> {
@@ -994,6 +1015,31 @@ impl CudaFunction {
         for (i, map) in maps {
             // The driver only reads it.
             pointers[*i] = ptr::from_ref(map).cast_mut().cast();
+        }
+        if overlap && let Some(launch) = launch_ex() {
+            let mut attribute = CUlaunchAttribute {
+                id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                pad: Default::default(),
+                value: CUlaunchAttributeValue {
+                    programmaticStreamSerializationAllowed: 1,
+                },
+            };
+            let config = CUlaunchConfig {
+                gridDimX: blocks,
+                gridDimY: 1,
+                gridDimZ: 1,
+                blockDimX: threads,
+                blockDimY: 1,
+                blockDimZ: 1,
+                sharedMemBytes: shared_bytes,
+                hStream: stream.raw,
+                attrs: &mut attribute,
+                numAttrs: 1,
+            };
+            // SAFETY: as below; the driver reads the attribute before it returns.
+            let result =
+                unsafe { launch(&config, self.raw, pointers.as_mut_ptr(), ptr::null_mut()) };
+            return device.checked("cuLaunchKernelEx", result);
         }
         // SAFETY: function and stream are alive and, as the driver checks, of one context; the driver copies the
         // arguments before it returns.

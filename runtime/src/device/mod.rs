@@ -606,7 +606,8 @@ impl Function {
     }
 
     /// Queues `blocks` blocks of `threads` threads of `kernel`, a name for errors. Each argument is eight bytes, of which the
-    /// kernel reads as many as its parameter has; those that `maps` names are tensor maps.
+    /// kernel reads as many as its parameter has; those that `maps` names are tensor maps. `overlap`: it waits itself for the
+    /// kernel before it, and may begin while that one ends.
     ///
     /// # Safety
     /// The arguments must be those that the entry takes, and the memory that they address must be what the kernel takes
@@ -618,13 +619,24 @@ impl Function {
         blocks: u32,
         threads: u32,
         shared_bytes: u32,
+        overlap: bool,
         arguments: &mut [u64],
         maps: &[(usize, MapBytes)],
     ) -> Result<(), Error> {
         match (self, &stream.kind) {
             (Function::Cuda(function), StreamKind::Cuda(stream)) => {
                 // SAFETY: the caller's promise is the same.
-                unsafe { function.launch(stream, blocks, threads, shared_bytes, arguments, maps) }
+                unsafe {
+                    function.launch(
+                        stream,
+                        blocks,
+                        threads,
+                        shared_bytes,
+                        overlap,
+                        arguments,
+                        maps,
+                    )
+                }
             }
             (Function::Emulator(function), StreamKind::Emulator(stream)) => function.launch(
                 stream,

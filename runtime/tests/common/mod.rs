@@ -69,6 +69,7 @@ pub fn manifest() -> Manifest {
         )],
         persistent: None,
         cluster: 1,
+        overlap: false,
         threads,
         shared_bytes: 0,
         tensor_maps: Vec::new(),

@@ -80,6 +80,7 @@ impl Loaded {
                 grid: vec![Formula::int(snippet.grid as i64)],
                 persistent: None,
                 cluster: snippet.cluster,
+                overlap: false,
                 threads: snippet.block,
                 shared_bytes: 0,
                 tensor_maps: Vec::new(),

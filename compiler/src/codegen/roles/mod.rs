@@ -68,6 +68,7 @@ impl<'a> Lower<'a> {
         let kernel = self.kernel;
         let (block, cluster) = (self.thread, kernel.header.cluster());
         self.begin_together(cluster)?;
+        self.wait_for_the_grid_before()?;
 
         let warp = {
             let place = self.b.go_to(Place::Prologue);
@@ -194,6 +195,18 @@ impl<'a> Lower<'a> {
                 .asm(&t.text, &t.constraints, &[], &[], Effect::Convergent);
             self.meet(cluster)?;
         }
+        Ok(())
+    }
+
+    /// Where launches overlap: what is above runs while the grid before this one ends; what it wrote is read below only.
+    pub(super) fn wait_for_the_grid_before(&mut self) -> Result<(), Diagnostic> {
+        if !self.kernel.header.schedule.overlap {
+            return Ok(());
+        }
+        self.need(Instruction::DependentGrids)?;
+        let t = ptx_table::overlap();
+        self.b
+            .asm(&t.text, &t.constraints, &[], &[], Effect::Convergent);
         Ok(())
     }
 

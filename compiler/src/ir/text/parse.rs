@@ -772,6 +772,8 @@ impl<'a> Parser<'a> {
                 self.header.schedule.cluster.push(size);
             } else if self.eat_word("multicast") {
                 self.header.schedule.multicast = true;
+            } else if self.eat_word("overlap") {
+                self.header.schedule.overlap = true;
             } else if self.eat_word("pair") {
                 self.header.schedule.pair = true;
             } else {

@@ -256,7 +256,11 @@ impl<'a> Printer<'a> {
         for size in &schedule.cluster {
             writeln!(self, "  cluster {size}");
         }
-        for (name, on) in [("multicast", schedule.multicast), ("pair", schedule.pair)] {
+        for (name, on) in [
+            ("multicast", schedule.multicast),
+            ("pair", schedule.pair),
+            ("overlap", schedule.overlap),
+        ] {
             if on {
                 writeln!(self, "  {name}");
             }

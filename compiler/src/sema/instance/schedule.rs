@@ -33,6 +33,7 @@ pub(crate) const SCHEDULE_KEYS: &[&str] = &[
     "multicast",
     "pair",
     "promote",
+    "overlap",
 ];
 
 impl<'a> Maker<'_, 'a> {
@@ -182,6 +183,12 @@ impl<'a> Maker<'_, 'a> {
                     schedule.pair = self.flag(module, kv, key)?;
                     if schedule.pair {
                         self.needs(kv, Feature::TensorMemory, "products of two blocks")?;
+                    }
+                }
+                "overlap" => {
+                    schedule.overlap = self.flag(module, kv, key)?;
+                    if schedule.overlap {
+                        self.needs(kv, Feature::Bulk, "launches that overlap")?;
                     }
                 }
                 "cluster" => schedule.cluster = self.cluster_shape(module, kv)?,
