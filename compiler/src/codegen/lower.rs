@@ -535,7 +535,7 @@ impl<'a> Lower<'a> {
     }
 
     /// How many registers the value takes.
-    fn count(&self, value: ValueId) -> usize {
+    pub(super) fn count(&self, value: ValueId) -> usize {
         self.layout(value).map_or(1, |l| l.registers() as usize)
     }
 
@@ -912,6 +912,10 @@ impl<'a> Lower<'a> {
             .collect())
     }
 
+    pub(super) fn is_in_role(&self) -> bool {
+        self.in_role.is_some()
+    }
+
     /// What the thread knows of its role.
     pub fn in_role(&self) -> InRole {
         self.in_role
@@ -1131,6 +1135,7 @@ impl<'a> Lower<'a> {
             lo
         };
         let (head, after) = (self.b.label(), self.b.label());
+        let entering = self.pack_carried(&args[1..], &inits);
         let before = self.b.block();
         if enters.is_true() {
             self.b.jump(head);
@@ -1141,11 +1146,13 @@ impl<'a> Lower<'a> {
         self.b.begin(head);
         self.enter_loop(&op.regions);
         let mut types = vec![I64];
-        types.extend(self.types(&args[1..]));
+        types.extend(self.carried_types(&args[1..]));
         let slot = self.b.phis(&types);
-        let carried = slot.results().to_vec();
-        self.set(args[0], vec![carried[0]]);
-        let mut at = 1;
+        let index = slot.results()[0];
+        let carried = slot.results()[1..].to_vec();
+        let carried = self.unpack_carried(&args[1..], &carried);
+        self.set(args[0], vec![index]);
+        let mut at = 0;
         for &arg in &args[1..] {
             let count = self.count(arg);
             self.set(arg, &carried[at..at + count]);
@@ -1154,11 +1161,12 @@ impl<'a> Lower<'a> {
         let yielded = self.region(region)?;
         self.span = op.span;
         self.b.set_location(op.span);
+        let going_on = self.pack_carried(&args[1..], &yielded);
         let (next, again) = if rev {
-            let next = self.b.sub(carried[0], step);
+            let next = self.b.sub(index, step);
             (next, self.b.icmp("sge", next, lo))
         } else {
-            let next = self.b.add(carried[0], step);
+            let next = self.b.add(index, step);
             (next, self.b.icmp("slt", next, hi))
         };
         let latch = self.b.block();
@@ -1169,12 +1177,13 @@ impl<'a> Lower<'a> {
         let drains = !enters.is_true()
             && ends.any(|(&end, &start)| self.is_in_flight(end) && !self.is_in_flight(start));
         let mut left = latch;
-        let mut finished = yielded.clone();
+        let mut finished = going_on.clone();
         if drains {
             let drain = self.b.label();
             self.b.branch(again, head, drain, true);
             self.b.begin(drain);
-            finished = self.drain(yields, &yielded);
+            let drained = self.drain(yields, &yielded);
+            finished = self.pack_carried(&args[1..], &drained);
             left = self.b.block();
             self.b.jump(after);
         } else {
@@ -1187,17 +1196,20 @@ impl<'a> Lower<'a> {
         };
         self.b.fill(
             slot,
-            &[(before, with(first, &inits)), (latch, with(next, &yielded))],
+            &[
+                (before, with(first, &entering)),
+                (latch, with(next, &going_on)),
+            ],
         );
 
         self.b.begin(after);
-        let finals = self.types(&op.results);
         if enters.is_true() {
             self.results(id, &yielded);
         } else {
-            let slot = self.b.phis(&finals);
+            let slot = self.b.phis(&self.carried_types(&op.results));
             let results = slot.results().to_vec();
-            self.b.fill(slot, &[(before, inits), (left, finished)]);
+            self.b.fill(slot, &[(before, entering), (left, finished)]);
+            let results = self.unpack_carried(&op.results, &results);
             self.results(id, &results);
         }
         Ok(())

@@ -169,6 +169,16 @@ impl Simplify<'_> {
             let mul = OpKind::Binary(BinaryOp::Mul);
             return self.simple(mul, vec![value, factor], ty, into, span);
         }
+        if let Some((axis, value, factor)) = self.scaled_by(&kind, &operands) {
+            return self.largest(axis, value, factor, ty, into, span);
+        }
+        if let Some((value, [a, b])) = self.scaled_twice(&kind, &operands) {
+            let mul = OpKind::Binary(BinaryOp::Mul);
+            let scalar = Type::Scalar(ty.elem());
+            let factor = self.simple(mul.clone(), vec![a, b], scalar, into, span);
+            let factor = self.simple(OpKind::Broadcast, vec![factor], ty.clone(), into, span);
+            return self.simple(mul, vec![value, factor], ty, into, span);
+        }
         if let Some(scalars) = self.scalars(&kind, &operands) {
             let scalar = Type::Scalar(ty.elem());
             let value = self.simple(kind, scalars, scalar, into, span);
@@ -379,6 +389,85 @@ impl Simplify<'_> {
         let mut operands = operands.to_vec();
         operands[of] = value;
         Some((kind.clone(), operands, ty.clone(), factor))
+    }
+
+    /// A maximum of products by a scalar that is not known: what is multiplied, and the scalar. Role kernels alone, as above.
+    fn scaled_by(
+        &self,
+        kind: &OpKind,
+        operands: &[ValueId],
+    ) -> Option<(Option<u32>, ValueId, ValueId)> {
+        let &OpKind::Reduce {
+            op: ReduceOp::Max,
+            axis,
+        } = kind
+        else {
+            return None;
+        };
+        let (OpKind::Binary(BinaryOp::Mul), &[value, by]) = self.def(operands[0])? else {
+            return None;
+        };
+        let factor = self.scalar(by)?;
+        let known = self.constant(factor).is_some() || self.scalar(value).is_some();
+        let known = known || !self.roles || !self.to.ty(value).elem().is_float();
+        (!known).then_some((axis, value, factor))
+    }
+
+    /// The maximum of `value` times `factor`: that of `value`, or where the factor turns the order its minimum, times `factor`.
+    fn largest(
+        &mut self,
+        axis: Option<u32>,
+        value: ValueId,
+        factor: ValueId,
+        ty: Type,
+        into: RegionId,
+        span: Span,
+    ) -> ValueId {
+        let elem = ty.elem();
+        let zero = OpKind::Constant(Constant::Float(0.0, elem));
+        let zero = self.simple(zero, Vec::new(), Type::Scalar(elem), into, span);
+        let compare = OpKind::Compare(CompareOp::Gt);
+        let bool = Type::Scalar(DType::Bool);
+        let keeps = self.simple(compare, vec![factor, zero], bool, into, span);
+        let mut regions = Vec::new();
+        for op in [ReduceOp::Max, ReduceOp::Min] {
+            let region = self.to.new_region();
+            let reduce = OpKind::Reduce { op, axis };
+            let types = vec![ty.clone()];
+            let reduce = self
+                .to
+                .append(region, reduce, vec![value], types, Vec::new(), span);
+            let found = self.to.ops[reduce].results.clone();
+            self.to
+                .append(region, OpKind::Yield, found, Vec::new(), Vec::new(), span);
+            regions.push(region);
+        }
+        let types = vec![ty.clone()];
+        let found = self
+            .to
+            .append(into, OpKind::If, vec![keeps], types, regions, span);
+        let found = self.to.ops[found].results[0];
+        let factor = self.simple(OpKind::Broadcast, vec![factor], ty.clone(), into, span);
+        let mul = OpKind::Binary(BinaryOp::Mul);
+        self.simple(mul, vec![found, factor], ty, into, span)
+    }
+
+    /// A tile that is multiplied by one scalar, then by another: the tile, and the scalars. Their product is taken first, as the language
+    /// allows. Role kernels alone, as above.
+    fn scaled_twice(&self, kind: &OpKind, operands: &[ValueId]) -> Option<(ValueId, [ValueId; 2])> {
+        let (true, OpKind::Binary(BinaryOp::Mul), &[inner, by]) = (self.roles, kind, operands)
+        else {
+            return None;
+        };
+        let b = self.scalar(by)?;
+        if self.scalar(inner).is_some() || self.to.ty(inner).elem() != DType::F32 {
+            return None;
+        }
+        let (OpKind::Binary(BinaryOp::Mul), &[value, by]) = self.def(inner)? else {
+            return None;
+        };
+        let a = self.scalar(by)?;
+        self.scalar(value).is_none().then_some((value, [a, b]))
     }
 
     /// The scalars that all operands of an elementwise operation on tiles are broadcasts of.

@@ -9,6 +9,7 @@
 //! leaves before the others are done.
 
 mod bulk;
+mod carried;
 pub mod draw;
 mod product;
 mod ring;
