@@ -441,18 +441,31 @@ pub fn fence_async() -> Template {
 
 /// A bulk copy to shared memory. Operands: where to, the map, a coordinate for each of `dims` dimensions, the barrier that counts
 /// its bytes, a predicate, then if `multicast` the blocks of the cluster as bits.
-pub fn copy_bulk(dims: usize, multicast: bool) -> Template {
+pub fn copy_bulk(dims: usize, multicast: bool, cache: Cache) -> Template {
     let coordinates = list(2, dims);
     let (barrier, guard) = (2 + dims, 3 + dims);
     let (modifier, blocks) = match multicast {
         true => (".multicast::cluster", format!(", ${}", 4 + dims)),
         false => ("", String::new()),
     };
+    let (policy, hint, hinted) = match cache {
+        Cache::Normal => (String::new(), "", ""),
+        Cache::EvictFirst | Cache::EvictLast => {
+            let name = cache.name();
+            let policy =
+                format!(".reg .b64 policy; createpolicy.fractional.L2::{name}.b64 policy, 1.0; ");
+            (policy, ".L2::cache_hint", ", policy")
+        }
+    };
+    let copy = format!(
+        "@${guard} cp.async.bulk.tensor.{dims}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{modifier}{hint} \
+         [$0], [$1, {coordinates}], [${barrier}]{blocks}{hinted};"
+    );
     Template {
-        text: format!(
-            "@${guard} cp.async.bulk.tensor.{dims}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{modifier} \
-             [$0], [$1, {coordinates}], [${barrier}]{blocks};"
-        ),
+        text: match cache {
+            Cache::Normal => copy,
+            Cache::EvictFirst | Cache::EvictLast => format!("{{ {policy}{copy} }}"),
+        },
         constraints: format!(
             "r,l,{}r,b,{}~{{memory}}",
             "r,".repeat(dims),

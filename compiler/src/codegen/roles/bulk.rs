@@ -10,6 +10,7 @@ use crate::{
     ir::{
         Op,
         role::{ChannelId, MapId, OpKind},
+        tile::Cache,
     },
     layout::swizzle::CHUNK,
     target::legality::Instruction,
@@ -22,6 +23,7 @@ impl Lower<'_> {
         (channel, tile, offset): (ChannelId, u32, u32),
         map: MapId,
         multicast: bool,
+        cache: Cache,
     ) -> Result<(), Diagnostic> {
         self.need(Instruction::BulkTensor)?;
         let slot = op.operands[0];
@@ -37,7 +39,7 @@ impl Lower<'_> {
         if multicast {
             args.push(Val::int((1 << cluster) - 1, I16));
         }
-        let t = ptx_table::copy_bulk(dims, multicast);
+        let t = ptx_table::copy_bulk(dims, multicast, cache);
         self.b
             .asm(&t.text, &t.constraints, &[], &args, Effect::Convergent);
         Ok(())

@@ -106,6 +106,7 @@ pub enum OpKind {
         map: MapId,
         offset: u32,
         multicast: bool,
+        cache: tile::Cache,
     },
     /// `slot, begin, end`: the role's threads write zeros to rows `begin` to `end` of tile `tile` (`i32`; none if `end` is not above `begin`).
     ClearRows { channel: ChannelId, tile: u32 },

@@ -396,6 +396,7 @@ pub(super) fn parse_op(p: &mut Parser<'_>) -> Result<(OpKind, Vec<ValueId>), Par
                     map,
                     offset,
                     multicast: p.eat_word("multicast"),
+                    cache: parse_cache(p),
                 }
             } else {
                 OpKind::StoreBulk {

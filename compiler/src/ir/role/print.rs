@@ -173,10 +173,14 @@ impl Dialect for OpKind {
                 map,
                 offset,
                 multicast,
+                cache,
             } => {
                 write!(out, "copy_bulk {channel} tile {tile} at {offset} {map}");
                 if *multicast {
                     out.write(" multicast");
+                }
+                if *cache != Cache::Normal {
+                    write!(out, " {}", cache.name());
                 }
                 out.operands(operands);
             }

@@ -323,7 +323,7 @@ impl<'a> Lower<'a> {
         for (number, source) in sources.iter().enumerate() {
             let tile = number as u32;
             match source {
-                PutSource::Slice { indices, .. } => {
+                PutSource::Slice { indices, cache } => {
                     let used = indices.iter().map(|i| i.operands()).sum::<usize>();
                     let starts = &op.operands[at + 1..at + 1 + used];
                     let bulk = self.slice(&op.operands[at..], indices, channel, tile);
@@ -335,7 +335,8 @@ impl<'a> Lower<'a> {
                         ),
                         false => Ok(s),
                     }) {
-                        Ok(slice) => {
+                        Ok(mut slice) => {
+                            slice.cache = *cache;
                             let starts: Vec<ValueId> =
                                 starts.iter().map(|&v| self.value(v)).collect();
                             let boxes = self.coordinates(&slice, &starts);
@@ -534,6 +535,7 @@ impl<'a> Lower<'a> {
                 map: slice.map,
                 offset: piece.offset + part.unwrap_or(0),
                 multicast: part.is_some(),
+                cache: slice.cache,
             };
             let operands = std::iter::once(slot).chain(at.iter().copied()).collect();
             self.effect(kind, operands);

@@ -12,7 +12,8 @@ use crate::{
         OpId, RegionId, ValueDef, ValueId,
         role::{self, Buffer, Channel, Fill, MapDim, MapId, RingBarriers, SharedTile, TensorMap},
         tile::{
-            self, BinaryOp, ChannelId, Constant, Index, OpKind, PutSource, RoleHead, RoleOp, Type,
+            self, BinaryOp, Cache, ChannelId, Constant, Index, OpKind, PutSource, RoleHead, RoleOp,
+            Type,
         },
     },
     layout::swizzle::{CHUNK, SharedLayout},
@@ -447,6 +448,7 @@ pub(super) struct Slice {
     pub(super) rows: u32,
     /// Rows outside these are 0, though the view has some there.
     pub(super) limit: Option<Limit>,
+    pub(super) cache: Cache,
 }
 
 /// Rows of a view, by the operands of the access: where the slice begins, and what it is limited to.
@@ -583,6 +585,7 @@ fn slice(
         boxes,
         rows,
         limit,
+        cache: Cache::Normal,
     })
 }
 
