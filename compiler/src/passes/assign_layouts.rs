@@ -168,6 +168,8 @@ struct Group {
     product: Option<Strategy>,
     /// Results of products of a warpgroup's kind are here, which have one layout only.
     by_warpgroups: bool,
+    /// What it lies in as the left factor of a product of warpgroups, which takes it so and no other way.
+    left_factor: Option<Layout>,
     /// The products whose operands are here.
     operands: Vec<Operand>,
     /// The products whose operands are slices along K of what is here, with the K of all of it.
@@ -453,6 +455,7 @@ impl<'a> Planner<'a> {
                     edges: Vec::new(),
                     product: None,
                     by_warpgroups: false,
+                    left_factor: None,
                     operands: Vec::new(),
                     cut: Vec::new(),
                     wishes: Vec::new(),
@@ -590,9 +593,14 @@ impl<'a> Planner<'a> {
                     self.groups[g].wishes.push((wish, depth));
                 }
             }
-            OpKind::Product { .. } => {
+            OpKind::Product { a, .. } => {
                 if let Some(result) = group(op.results.first()) {
                     self.groups[result].by_warpgroups = true;
+                }
+                let (left, result) = (op.operands[0], op.results[0]);
+                if let (ProductOperand::Registers, Some(g)) = (a, group(Some(&left))) {
+                    let wish = self.left_factor(left, result);
+                    self.groups[g].left_factor = Some(wish);
                 }
             }
             OpKind::Through {
@@ -650,7 +658,10 @@ impl<'a> Planner<'a> {
         let mut order: Vec<usize> = (0..self.groups.len()).collect();
         order.sort_by(|&a, &b| weight(&self.groups[b]).total_cmp(&weight(&self.groups[a])));
         let is_result = |g: &Group| g.product.is_some() || g.by_warpgroups;
-        order.sort_by_key(|&g| !is_result(&self.groups[g]));
+        order.sort_by_key(|&g| {
+            let group = &self.groups[g];
+            (!is_result(group), group.left_factor.is_none())
+        });
         // Groups of products that an operand of another one is made of, and those of these others.
         let mut chained = vec![false; self.groups.len()];
         for (g, group) in self.groups.iter().enumerate() {
@@ -677,6 +688,14 @@ impl<'a> Planner<'a> {
                 self.groups[g].layout = Some(layout);
                 continue;
             }
+            if self.groups[g].layout.is_some() {
+                continue;
+            }
+            if let Some(layout) = self.groups[g].left_factor.clone() {
+                self.groups[g].layout = Some(layout);
+                self.lead_to(g);
+                continue;
+            }
             let mut best: Option<(f64, Layout)> = None;
             for candidate in self.candidates(g) {
                 let cost = self.cost(g, &candidate);
@@ -697,6 +716,7 @@ impl<'a> Planner<'a> {
         let is_next = |g: &usize| {
             let group = &self.groups[*g];
             let own = group.by_warpgroups
+                || group.left_factor.is_some()
                 || group.product.is_some()
                 || !group.anchors.is_empty()
                 || !group.reduces.is_empty()
@@ -714,6 +734,30 @@ impl<'a> Planner<'a> {
             })
         };
         order.iter().position(is_next).unwrap_or(0)
+    }
+
+    /// What a left factor is reshaped or broadcast from lies as it does: to move it in between would cost more than anything else.
+    fn lead_to(&mut self, g: usize) {
+        let mut led = vec![g];
+        while let Some(g) = led.pop() {
+            for e in self.groups[g].edges.clone() {
+                let edge = &self.edges[e];
+                let from = edge.operand;
+                let moves_nothing = matches!(
+                    edge.kind,
+                    OpKind::Tile(tile::OpKind::Reshape | tile::OpKind::Broadcast)
+                );
+                let (shape, free) = (&self.groups[from].shape, self.groups[from].layout.is_none());
+                if edge.result != g || !moves_nothing || !free || self.groups[from].by_warpgroups {
+                    continue;
+                }
+                let layout = self.groups[g].layout.as_ref();
+                if let Some(layout) = layout.and_then(|l| edge.backward(l, shape)) {
+                    self.groups[from].layout = Some(layout);
+                    led.push(from);
+                }
+            }
+        }
     }
 
     fn candidates(&self, g: usize) -> Vec<Layout> {
@@ -1112,6 +1156,14 @@ impl<'a> Planner<'a> {
             }
             _ => channel.copied(tile, width, self.warps),
         }
+    }
+
+    /// How a product of warpgroups takes its left factor from registers.
+    fn left_factor(&self, left: ValueId, result: ValueId) -> Layout {
+        let shape = self.body.ty(result).ty.shape();
+        let of_result = fragments::warpgroup_result([shape[0], shape[1]], self.warps);
+        let left = &self.body.ty(left).ty;
+        fragments::warpgroup_left(&of_result, left.shape()[1], 32 / left.elem().bits())
     }
 
     /// As [`blocked_by`], for the role's warps: where they are no power of two, each holds all by itself.

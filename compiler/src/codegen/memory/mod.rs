@@ -2,3 +2,4 @@
 
 mod cp_async;
 mod shared;
+mod widen;

@@ -35,6 +35,7 @@ pub struct SharedPlan<'k> {
     thread: Rc<[Val]>,
     /// Which of their bits are ever set.
     reach: [u32; 2],
+    /// Bytes of an element; of packed ones, see [`bytes`](SharedPlan::bytes).
     element: u32,
     pointers: HashMap<u32, Val>,
 }
@@ -80,7 +81,7 @@ impl<'a> Lower<'a> {
             let pointer = self.shared_pointer(bytes);
             return (self.b.offset(pointer, plan.slot), plan.start);
         }
-        let bytes = column * plan.element;
+        let bytes = plan.bytes(column);
         let turned = bytes ^ (layout.turn(row) * CHUNK);
         let (turned, constant) = (turned & swizzled, bytes & !swizzled);
         let pointer = match plan.pointers.get(&turned) {
@@ -134,7 +135,10 @@ impl<'a> Lower<'a> {
         let turn = self.b.lshr(row, layout.shift);
         let turn = self.b.and(turn, Val::i32(layout.mask));
         let turn = self.b.mul(turn, Val::i32(CHUNK));
-        let mut bytes = self.b.mul(column, Val::i32(plan.element));
+        let mut bytes = match plan.tile.elem.bits() {
+            bits @ ..8 => self.b.lshr(column, (8 / bits).trailing_zeros()),
+            _ => self.b.mul(column, Val::i32(plan.element)),
+        };
         let mut above = self.b.mul(row, Val::i32(layout.pitch));
         if layout.panels > 1 {
             let panel = self.b.lshr(bytes, layout.pitch.trailing_zeros());
@@ -295,8 +299,10 @@ impl<'a> Lower<'a> {
             offsets,
             transposed,
         };
-        let columns = self.kernel.channels[channel].tiles[tile as usize].shape[1];
+        let of = &self.kernel.channels[channel].tiles[tile as usize];
+        let columns = of.shape[1];
         let regs = match Matrices::of(&read, elem) {
+            _ if of.elem.is_packed() => self.read_widened(op, channel, tile, layout)?,
             // Chunks are read whole.
             Some(matrices) if columns.is_multiple_of(8) => {
                 self.read_matrices(op, channel, tile, &read, &matrices)?
@@ -402,6 +408,11 @@ impl<'a> Lower<'a> {
 }
 
 impl SharedPlan<'_> {
+    /// Bytes of so many elements of a row.
+    fn bytes(&self, columns: u32) -> u32 {
+        columns * self.tile.elem.bits() / 8
+    }
+
     /// Whether even the first thread is beyond what is filled: what it would read is padding.
     fn outside(&self, at: [u32; 2]) -> bool {
         (0..2).any(|d| at[d] >= self.tile.shape[d])

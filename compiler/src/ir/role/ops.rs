@@ -81,7 +81,7 @@ pub enum OpKind {
     /// `t, slot`: writes a tile of the shape of tile `tile` to slot `slot`. Others see it after the next `barrier`.
     WriteShared { channel: ChannelId, tile: u32 },
     /// `slot -> t`: element `(i, j)` of the result is element `(offsets[0] + i, offsets[1] + j)` of tile `tile` of that
-    /// slot; `(offsets[0] + j, offsets[1] + i)` if `transposed`.
+    /// slot; `(offsets[0] + j, offsets[1] + i)` if `transposed`. The elements of a whole tile of e2m1 become those of the result, of 16 bits.
     ReadShared {
         channel: ChannelId,
         tile: u32,

@@ -561,7 +561,8 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
                 shape.reverse();
             }
             ensure!(
-                result.elem() == tile.elem
+                (result.elem() == tile.elem
+                    || is_widened(tile, result.elem(), offsets, *transposed))
                     && shape.len() == 2
                     && (0..2).all(|d| {
                         u64::from(offsets[d]) + u64::from(shape[d]) <= u64::from(tile.shape[d])
@@ -764,6 +765,14 @@ fn warpgroup_product(
     Ok(())
 }
 
+/// Whether a tile of a slot is read whole, as one of wider elements.
+fn is_widened(tile: &SharedTile, elem: DType, offsets: &[u32; 2], transposed: bool) -> bool {
+    tile.elem == DType::E2m1
+        && matches!(elem, DType::F16 | DType::Bf16)
+        && *offsets == [0, 0]
+        && !transposed
+}
+
 fn of_channel(
     kernel: &Kernel,
     channel: ChannelId,
@@ -782,9 +791,9 @@ fn ring(kernel: &Kernel, channel: &Channel) -> Finding {
     let mut end = 0u64;
     for tile in &channel.tiles {
         let SharedTile { layout, shape, .. } = tile;
-        let row = u64::from(shape[1]) * u64::from(tile.elem.bits()).div_ceil(8);
+        let row = (u64::from(shape[1]) * u64::from(tile.elem.bits())).div_ceil(8);
         ensure!(
-            tile.elem.bits() >= 8
+            (!tile.elem.is_packed() || channel.barriers.is_some())
                 && shape[0] <= layout.rows
                 && row <= u64::from(layout.pitch) * u64::from(layout.panels)
                 && (1..=1 << 12).contains(&layout.panels)

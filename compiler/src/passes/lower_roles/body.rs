@@ -192,6 +192,26 @@ impl<'a> Lower<'a> {
                 self.bound.insert(op.results[0], Bound::Slot(turned));
                 Ok(())
             }
+            // Packed elements are widened as they are read.
+            OpKind::Cast if self.is_packed_slot(op.operands[0]) => {
+                let Bound::Slot(tile) = self.bound[&op.operands[0]] else {
+                    unreachable!("it is a slot's tile");
+                };
+                let ty = self.from.ty(op.results[0]).clone();
+                if tile.transposed || !matches!(ty.elem(), DType::F16 | DType::Bf16) {
+                    return Err(packed(self.span));
+                }
+                let kind = role::OpKind::ReadShared {
+                    channel: self.rings.id(tile.channel),
+                    tile: tile.tile,
+                    offsets: [0, 0],
+                    transposed: false,
+                };
+                let value = self.made(kind, vec![tile.slot], typed(ty));
+                self.bound.insert(op.results[0], Bound::Value(value));
+                Ok(())
+            }
+            _ if op.operands.iter().any(|&v| self.is_packed_slot(v)) => Err(packed(self.span)),
             OpKind::Slice(offsets) => {
                 let Bound::Slot(tile) = self.bound[&op.operands[0]] else {
                     return self.plain(id);
@@ -219,6 +239,16 @@ impl<'a> Lower<'a> {
             OpKind::Dot => Err(not_yet(op.span, "a product that is no `mma`")),
             _ => self.plain(id),
         }
+    }
+
+    /// Whether the value is a tile of a slot whose elements share bytes.
+    fn is_packed_slot(&self, value: ValueId) -> bool {
+        let Some(Bound::Slot(tile)) = self.bound.get(&value) else {
+            return false;
+        };
+        self.rings.ring(tile.channel).tiles[tile.tile as usize]
+            .elem
+            .is_packed()
     }
 
     /// An operation that is the same in role IR.
@@ -949,6 +979,10 @@ impl<'a> Lower<'a> {
     pub(super) fn binary(&mut self, op: BinaryOp, a: ValueId, b: ValueId) -> ValueId {
         self.scalar(OpKind::Binary(op), vec![a, b], DType::I32)
     }
+}
+
+fn packed(span: Span) -> Refused {
+    not_yet(span, "a packed tile of a slot that is not cast to 16 bits")
 }
 
 /// Without a layout.

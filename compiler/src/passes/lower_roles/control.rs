@@ -366,6 +366,9 @@ impl Lower<'_> {
                 keys.iter().copied().zip(only_pending(own)).collect();
             self.state = self.unpack(&entry, touched, &head, &pending, packed);
             self.ops(region)?;
+            if self.makes_factors(region) {
+                self.settle(0);
+            }
             let mut values = self.yielded(region);
             let end = self.state.clone();
             let ends = only_pending(&values);

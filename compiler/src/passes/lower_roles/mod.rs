@@ -11,6 +11,7 @@
 mod body;
 mod control;
 mod copies;
+mod factors;
 mod flight;
 mod limits;
 mod over;

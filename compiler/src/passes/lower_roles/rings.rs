@@ -414,19 +414,18 @@ fn shared(shape: &[u32], elem: DType) -> Option<SharedTile> {
         [rows, columns] => (rows, columns),
         _ => return None,
     };
-    let element = elem.bits() / 8;
-    let row = u64::from(columns) * u64::from(element);
-    let total = row * u64::from(rows);
-    if element == 0 || !row.is_multiple_of(u64::from(CHUNK)) || total > 1 << 20 {
+    let row = u64::from(columns) * u64::from(elem.bits());
+    let total = row / 8 * u64::from(rows);
+    if !row.is_multiple_of(8) || total > 1 << 20 {
         return None;
     }
-    let row = columns * element;
+    let row = row as u32 / 8;
     let swizzle = [128, 64, 32].into_iter().find(|s| row.is_multiple_of(*s));
     let layout = match swizzle {
-        Some(swizzle) if rows > 1 => SharedLayout::swizzled(rows, columns, element, swizzle),
+        Some(swizzle) if rows > 1 => SharedLayout::swizzled(rows, row, 1, swizzle),
         _ => SharedLayout {
             rows,
-            pitch: row,
+            pitch: row.next_multiple_of(CHUNK),
             mask: 0,
             shift: 0,
             panels: 1,

@@ -1,0 +1,148 @@
+//! Packed elements of slots, widened to 16 bits as they are read.
+//!
+//! A fragment's thread has two neighbours of every eight columns: one byte of a word. Four lanes of a row read the same 16 bytes, and each
+//! keeps its byte of the four words; a byte's two values then become a register of two halves by moving bits: an e2m1 shifted into the place
+//! of a half's exponent is the value but for the difference of the exponents' biases, subnormal ones too.
+
+use std::collections::HashMap;
+
+use tesserine_set::DType;
+
+use crate::{
+    codegen::{
+        builder::{Effect, I32, Place, Val},
+        lower::Lower,
+        ptx_table,
+    },
+    diagnostics::Diagnostic,
+    ir::{
+        Op,
+        role::{ChannelId, OpKind},
+    },
+    layout::{Layout, swizzle::CHUNK},
+};
+
+/// Columns of packed elements in a chunk, and in a word.
+const OF_CHUNK: u32 = 32;
+const OF_WORD: u32 = 8;
+
+/// What stands between the exponent of an e2m1 in a half's place and the half's: the bits to the right that it moves from the top of a
+/// half, the mask of all but the sign, and two halves of the power of two.
+struct Half {
+    shift: u32,
+    mask: i64,
+    rebias: i64,
+    product: &'static str,
+}
+
+impl Half {
+    fn of(elem: DType) -> Option<Half> {
+        match elem {
+            DType::Bf16 => Some(Half {
+                shift: 6,
+                mask: 0x01C0_01C0,
+                rebias: 0x7E80_7E80,
+                product: "mul.rn.bf16x2",
+            }),
+            DType::F16 => Some(Half {
+                shift: 3,
+                mask: 0x0E00_0E00,
+                rebias: 0x7400_7400,
+                product: "mul.rn.f16x2",
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl Lower<'_> {
+    /// Reads a tile of e2m1 as one of 16-bit floats.
+    pub(super) fn read_widened(
+        &mut self,
+        op: &Op<OpKind>,
+        channel: ChannelId,
+        tile: u32,
+        layout: &Layout,
+    ) -> Result<Vec<Val>, Diagnostic> {
+        let elem = self.elem(op.results[0]);
+        let whole = |v: &Vec<u32>| v[1].is_multiple_of(OF_WORD);
+        let pairs = layout.shape.len() == 2 && layout.register.first() == Some(&vec![0, 1]);
+        let lanes = layout.lane[..2] == [vec![0, 2], vec![0, 4]]
+            && layout.lane[2..]
+                .iter()
+                .chain(&layout.warp)
+                .all(|v| v[1] == 0);
+        let columns = layout.block()[1].is_multiple_of(OF_WORD)
+            && layout.shape[1].is_multiple_of(OF_CHUNK)
+            && layout.register.iter().skip(1).all(whole);
+        let Some(half) = Half::of(elem).filter(|_| pairs && lanes && columns) else {
+            return Err(self.not_yet("a packed tile of a slot that is no left factor of a product"));
+        };
+        let threads = Layout {
+            lane: [vec![vec![0, 0]; 2], layout.lane[2..].to_vec()].concat(),
+            ..layout.clone()
+        };
+        let mut plan = self.shared_plan(channel, tile, op.operands[0], &threads);
+        let select = {
+            let place = self.b.go_to(Place::Prologue);
+            let lane = self.b.and(self.thread, Val::i32(3));
+            let own = self.b.mul(lane, Val::i32(0x11));
+            let select = self.b.add(own, Val::i32(0x40));
+            self.b.go_to(place);
+            select
+        };
+        let mut chunks: HashMap<[u32; 2], (Val, Val)> = HashMap::new();
+        let mut regs = Vec::with_capacity(layout.registers() as usize);
+        for first in (0..layout.registers()).step_by(2) {
+            let at = layout.coordinate(first, 0, 0);
+            let key = [at[0], at[1] / OF_CHUNK];
+            let (low, high) = match chunks.get(&key) {
+                Some(&found) => found,
+                None => {
+                    let (pointer, constant) =
+                        self.shared_place(&mut plan, [key[0], key[1] * OF_CHUNK]);
+                    let words = ptx_table::words(CHUNK);
+                    let template = ptx_table::load_shared(words, constant.into());
+                    let four = self.b.asm(
+                        &template.text,
+                        &template.constraints,
+                        &vec![I32; words.count],
+                        &[pointer],
+                        Effect::Memory,
+                    );
+                    let lower = self.permute(four[0], four[1], select);
+                    let upper = self.permute(four[2], four[3], select);
+                    let high = self.permute(lower, upper, Val::i32(0x5410));
+                    let low = self.b.shl(high, 4);
+                    chunks.insert(key, (low, high));
+                    (low, high)
+                }
+            };
+            // The lower four bits at the top of the lower half, the upper ones at that of the upper.
+            let byte = at[1] % OF_CHUNK / OF_WORD;
+            let picked = Val::i32((4 + byte) << 12 | byte << 4);
+            let tops = self.permute(low, high, picked);
+            let sign = self
+                .b
+                .and(tops, Val::int(0x8000_8000_u32 as i32 as i64, I32));
+            let size = self.b.lshr(tops, half.shift);
+            let size = self.b.and(size, Val::int(half.mask, I32));
+            let bits = self.b.or(sign, size);
+            let word = self.product_of_halves(half.product, bits, Val::int(half.rebias, I32));
+            regs.extend(self.unpack(&[word], elem, 2));
+        }
+        Ok(regs)
+    }
+
+    /// Bytes of two words, chosen by the four nibbles of `select`.
+    fn permute(&mut self, a: Val, b: Val, select: Val) -> Val {
+        self.b
+            .call(Some(I32), "llvm.nvvm.prmt", &[a, b, select], Effect::Pure)
+    }
+
+    /// Two halves times two.
+    pub(in crate::codegen) fn product_of_halves(&mut self, name: &str, a: Val, b: Val) -> Val {
+        let text = format!("{name} $0, $1, $2;");
+        self.b.asm(&text, "=r,r,r", &[I32], &[a, b], Effect::Pure)[0]
+    }
+}
