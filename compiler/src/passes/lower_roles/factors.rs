@@ -24,13 +24,13 @@ impl Lower<'_> {
             let in_registers = |v: &ValueId| !matches!(self.bound.get(v), Some(Bound::Slot(_)));
             matches!(op.kind, OpKind::Role(RoleOp::Mma))
                 && op.operands.first().is_some_and(|left| {
-                    in_registers(left) && made(*left) && !self.from_products(*left)
+                    in_registers(left) && made(*left) && !self.is_of_products(*left)
                 })
         })
     }
 
     /// Whether a value comes from a product's result: then the product before it has been waited for as well.
-    fn from_products(&self, value: ValueId) -> bool {
+    fn is_of_products(&self, value: ValueId) -> bool {
         let mut seen = Vec::new();
         let mut next = vec![value];
         while let Some(value) = next.pop() {
