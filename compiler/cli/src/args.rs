@@ -97,8 +97,10 @@ pub enum Stage {
     Ast,
     /// The kernel in tile IR
     Ir,
-    /// Who does what: role IR
+    /// The kernel as source that stands alone: who does what, where it has roles
     Roles,
+    /// What the passes make of it first: role IR
+    RoleIr,
     /// Role IR with layouts, buffers and barriers
     Layout,
     /// LLVM IR

@@ -1,8 +1,14 @@
 //! `tess emit`: one stage of one kernel, or of all that an op launches.
 
 use tesserine_compiler::{
-    Session, diagnostics::Diagnostics, emit::stage, ir::tile, passes::PASSES, span::SourceMap,
-    syntax, target::Target,
+    Session,
+    diagnostics::Diagnostics,
+    emit::{self, stage},
+    ir::tile,
+    passes::PASSES,
+    span::SourceMap,
+    syntax,
+    target::Target,
 };
 
 use crate::{
@@ -70,7 +76,8 @@ fn one(
         None => return Ok(()),
         Some(Stage::Ast) => return ast(args),
         Some(Stage::Ir) => kernel.to_string(),
-        Some(Stage::Roles) => source::reported(session, stage::roles(kernel, target))?,
+        Some(Stage::Roles) => source::reported(session, emit::source::print(kernel, target))?,
+        Some(Stage::RoleIr) => source::reported(session, stage::roles(kernel, target))?,
         Some(Stage::Layout) => source::reported(session, stage::layout(kernel, target))?,
         Some(stage @ (Stage::Llvm | Stage::Ptx | Stage::Sass)) => {
             code(session, kernel, target, stage)?

@@ -348,7 +348,7 @@ fn unwritten_elements_are_an_error() {
 
 #[test]
 fn every_stage_without_code_generation_is_printed() {
-    for stage in ["ast", "ir", "roles", "layout"] {
+    for stage in ["ast", "ir", "roles", "role-ir", "layout"] {
         let ran = run(&["emit", RMSNORM, "rmsnorm<bf16>", "--stage", stage]);
         assert_eq!(ran.code, Some(0), "{stage}: {}", ran.err);
         assert!(ran.out.contains("rmsnorm"), "{stage}: {}", ran.out);

@@ -5,4 +5,5 @@
 
 pub mod ptxas;
 pub mod set;
+pub mod source;
 pub mod stage;

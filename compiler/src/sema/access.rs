@@ -275,22 +275,28 @@ impl<'a> Evaluator<'a> {
                     });
                     shape.push(len);
                 }
-                IndexKind::Slice { start, len, until } => {
+                IndexKind::Slice {
+                    start,
+                    len,
+                    from,
+                    until,
+                } => {
                     let value = self.expr(start)?;
                     let start = self.num(&value, start.span, "the start of a slice")?;
                     let n = self.const_int(len, "the length of a slice")?;
                     let len = self.extent(n, len.span)?;
-                    let until = match until {
+                    let mut limit = |limit: &'a Option<ast::Expr>| match limit {
                         Some(limit) => {
                             let value = self.expr(limit)?;
-                            Some(self.num(&value, limit.span, "a limit")?)
+                            Ok(Some(self.num(&value, limit.span, "a limit")?))
                         }
-                        None => None,
+                        None => Ok(None),
                     };
+                    let (from, until) = (limit(from)?, limit(until)?);
                     parts.push(Ix::Range {
                         start,
                         len,
-                        from: None,
+                        from,
                         until,
                         inside: false,
                         axes: vec![shape.len()],
@@ -554,12 +560,17 @@ impl<'a> Evaluator<'a> {
                     };
                     (a, b.saturating_sub(a))
                 }
-                IndexKind::Slice { start, len, until } => {
-                    if let Some(until) = until {
+                IndexKind::Slice {
+                    start,
+                    len,
+                    from,
+                    until,
+                } => {
+                    if let Some(limit) = from.as_ref().or(until.as_ref()) {
                         return self.error(
                             codes::E0202,
-                            until.span,
-                            "a tile has no limit but its shape: `until` is for views",
+                            limit.span,
+                            "a tile has no limit but its shape: `from` and `until` are for views",
                         );
                     }
                     let a = self.const_int(start, "the start of a slice of a tile")?;

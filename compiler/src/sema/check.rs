@@ -1085,10 +1085,15 @@ impl Names<'_> {
                         ast::IndexKind::Range { start, end } => {
                             start.iter().chain(end).for_each(|e| self.expr(e));
                         }
-                        ast::IndexKind::Slice { start, len, until } => {
+                        ast::IndexKind::Slice {
+                            start,
+                            len,
+                            from,
+                            until,
+                        } => {
                             self.expr(start);
                             self.expr(len);
-                            until.iter().for_each(|e| self.expr(e));
+                            from.iter().chain(until).for_each(|e| self.expr(e));
                         }
                     }
                 }

@@ -168,7 +168,19 @@ impl<'a> Evaluator<'a> {
                     };
                     (lo, hi)
                 }
-                IndexKind::Slice { start, len, until } => {
+                IndexKind::Slice {
+                    start,
+                    len,
+                    from,
+                    until,
+                } => {
+                    if let Some(from) = from {
+                        return self.error(
+                            codes::E0202,
+                            from.span,
+                            "a view has no elements before its first: `from` is for what is read or stored",
+                        );
+                    }
                     let lo = self.num_expr(start, "a bound of a view")?;
                     let len = self.num_expr(len, "the length of a view")?;
                     let mut hi = self.add(lo, len, index.span)?;

@@ -621,10 +621,11 @@ pub enum IndexKind {
         start: Option<Expr>,
         end: Option<Expr>,
     },
-    /// `start +: len until limit`
+    /// `start +: len from lowest until limit`
     Slice {
         start: Expr,
         len: Expr,
+        from: Option<Expr>,
         until: Option<Expr>,
     },
 }

@@ -648,9 +648,17 @@ impl Dumper<'_> {
                 d.opt_expr("from", start);
                 d.opt_expr("to", end);
             }),
-            IndexKind::Slice { start, len, until } => self.node("slice", index.span, |d| {
+            IndexKind::Slice {
+                start,
+                len,
+                from,
+                until,
+            } => self.node("slice", index.span, |d| {
                 d.expr(start);
                 d.expr(len);
+                if from.is_some() {
+                    d.opt_expr("from", from);
+                }
                 d.opt_expr("until", until);
             }),
         }

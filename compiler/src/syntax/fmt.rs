@@ -925,10 +925,19 @@ impl Printer {
                     self.expr(end);
                 }
             }
-            IndexKind::Slice { start, len, until } => {
+            IndexKind::Slice {
+                start,
+                len,
+                from,
+                until,
+            } => {
                 self.expr(start);
                 self.put(" +: ");
                 self.expr(len);
+                if let Some(from) = from {
+                    self.put(" from ");
+                    self.expr(from);
+                }
                 if let Some(until) = until {
                     self.put(" until ");
                     self.expr(until);

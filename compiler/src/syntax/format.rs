@@ -151,6 +151,7 @@ fn is_soft(token: Token<'_>) -> bool {
         Token::Order
             | Token::Depth
             | Token::Lag
+            | Token::From
             | Token::Regs
             | Token::Warp
             | Token::Warps

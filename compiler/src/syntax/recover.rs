@@ -572,7 +572,7 @@ fn begins(t: Option<Token<'_>>, new_line: bool) -> bool {
                 && t.is_word()
                 && !matches!(
                     t,
-                    Token::As | Token::Else | Token::In | Token::Until | Token::Where
+                    Token::As | Token::Else | Token::In | Token::From | Token::Until | Token::Where
                 )
         }
     }

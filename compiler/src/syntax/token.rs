@@ -73,7 +73,7 @@ macro_rules! tokens {
 tokens! {
     Use "use", Const "const", Struct "struct", Interface "interface", Variant "variant", Layout "layout", Fn "fn", Kernel "kernel",
     Schedule "schedule", Op "op", Test "test",
-    Grid "grid", For "for", Where "where", In "in", Until "until", Order "order", Persistent "persistent", Dynamic "dynamic",
+    Grid "grid", For "for", Where "where", In "in", Until "until", From "from", Order "order", Persistent "persistent", Dynamic "dynamic",
     Cluster "cluster", Tune "tune", Specialize "specialize", Of "of", Size "size",
     Let "let", Mut "mut", Scatter "scatter", If "if", Else "else", Rev "rev", Step "step", While "while", Break "break",
     Continue "continue", Return "return", Assert "assert", Require "require", Workspace "workspace", Launch "launch", Call "call", At "at",
