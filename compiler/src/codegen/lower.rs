@@ -705,6 +705,8 @@ impl<'a> Lower<'a> {
                 multicast,
                 cache,
             } => self.copy_bulk(op, (*channel, *tile, *offset), *map, *multicast, *cache),
+            OpKind::TakeTurn { warps } => self.take_turn(*warps),
+            OpKind::PassTurn { to, warps } => self.pass_turn(*to, *warps),
             OpKind::ClearRows { channel, tile } => self.clear_rows(op, *channel, *tile),
             OpKind::ArriveFull { channel } => self.arrive_slot(op, *channel, false),
             OpKind::ArriveCopied { channel } => self.arrive_copied(op, *channel),

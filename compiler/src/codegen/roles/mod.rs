@@ -13,6 +13,7 @@ mod carried;
 pub mod draw;
 mod product;
 mod ring;
+mod turns;
 
 use super::{
     builder::{Effect, I1, I32, Place, Val},
@@ -162,7 +163,9 @@ impl<'a> Lower<'a> {
                 leader,
             },
         );
-        let result = self.blocks();
+        let opened = self.open_turns(role);
+        let result = opened.and_then(|()| self.blocks());
+        let result = result.and_then(|()| self.close_turns());
         self.leave_role(saved);
         self.b.close_prologue(section);
         result

@@ -108,6 +108,10 @@ pub enum OpKind {
         multicast: bool,
         cache: tile::Cache,
     },
+    /// Roles take turns: the role waits until it is its turn. So many warps meet there, its own and those of the role that passes on to it.
+    TakeTurn { warps: u32 },
+    /// It is the turn of that role, by its number among all. Where that is an earlier one, it is its turn at the beginning too.
+    PassTurn { to: u32, warps: u32 },
     /// `slot, begin, end`: the role's threads write zeros to rows `begin` to `end` of tile `tile` (`i32`; none if `end` is not above `begin`).
     ClearRows { channel: ChannelId, tile: u32 },
     /// `slot`: the role's warps have filled it from registers, and say so; what they wrote can be read by bulk copies and products.

@@ -408,6 +408,17 @@ pub(super) fn parse_op(p: &mut Parser<'_>) -> Result<(OpKind, Vec<ValueId>), Par
             };
             Ok((kind, p.operands()?))
         }
+        "take_turn" => {
+            p.expect_word("warps")?;
+            let warps = p.integer()?;
+            Ok((OpKind::TakeTurn { warps }, Vec::new()))
+        }
+        "pass_turn" => {
+            let to = p.integer()?;
+            p.expect_word("warps")?;
+            let warps = p.integer()?;
+            Ok((OpKind::PassTurn { to, warps }, Vec::new()))
+        }
         "clear_rows" => {
             let (channel, tile) = parse_channel_tile(p)?;
             Ok((OpKind::ClearRows { channel, tile }, p.operands()?))

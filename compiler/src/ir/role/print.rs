@@ -193,6 +193,8 @@ impl Dialect for OpKind {
                 write!(out, "store_bulk {channel} tile {tile} at {offset} {map}");
                 out.operands(operands);
             }
+            OpKind::TakeTurn { warps } => write!(out, "take_turn warps {warps}"),
+            OpKind::PassTurn { to, warps } => write!(out, "pass_turn {to} warps {warps}"),
             OpKind::ClearRows { channel, tile } => {
                 write!(out, "clear_rows {channel} tile {tile}");
                 out.operands(operands);

@@ -193,6 +193,8 @@ impl Verifiable for OpKind {
             | OpKind::WaitEmpty { .. }
             | OpKind::ExpectBytes { .. }
             | OpKind::CopyBulk { .. }
+            | OpKind::TakeTurn { .. }
+            | OpKind::PassTurn { .. }
             | OpKind::ClearRows { .. }
             | OpKind::ArriveFull { .. }
             | OpKind::ArriveCopied { .. }
@@ -241,6 +243,21 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
         OpKind::WaitFull { channel } | OpKind::WaitEmpty { channel } => {
             with_barriers(kernel, *channel)?;
             is_i32s(body, op, 2)?;
+        }
+        OpKind::TakeTurn { warps } => {
+            is_i32s(body, op, 0)?;
+            ensure!(
+                *warps > role.warps && turns_fit(kernel),
+                "{warps} warps, or so many roles, cannot take turns"
+            );
+        }
+        OpKind::PassTurn { to, warps } => {
+            is_i32s(body, op, 0)?;
+            let next = kernel.roles.get(*to as usize);
+            ensure!(
+                next.is_some_and(|r| *warps == r.warps + role.warps) && turns_fit(kernel),
+                "{warps} warps, or so many roles, cannot take turns"
+            );
         }
         OpKind::ClearRows { channel, tile } => {
             of_channel(kernel, *channel, *tile)?;
@@ -605,6 +622,11 @@ fn is_i32s(body: &RoleBody, op: &Op<OpKind>, count: usize) -> Finding {
     );
     let mut operands = op.operands.iter();
     operands.try_for_each(|&v| is_scalar(&body.ty(v).ty, DType::I32))
+}
+
+/// Whether there are barriers enough for each role and its turn, besides the one of the block.
+fn turns_fit(kernel: &Kernel) -> bool {
+    2 * kernel.roles.len() < 16
 }
 
 fn with_barriers(kernel: &Kernel, channel: ChannelId) -> Result<RingBarriers, String> {

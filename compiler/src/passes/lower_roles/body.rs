@@ -328,7 +328,7 @@ impl<'a> Lower<'a> {
                 self.bulk_required |= *feature == tile::Feature::Bulk;
                 Ok(())
             }
-            RoleOp::Pingpong => Err(not_yet(op.span, "`pingpong`")),
+            RoleOp::Pingpong => self.in_turn(id),
             RoleOp::Roles(_) => Err(not_yet(op.span, "roles within roles")),
         }
     }

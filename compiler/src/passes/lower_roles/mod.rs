@@ -16,6 +16,7 @@ mod flight;
 mod limits;
 mod over;
 mod rings;
+mod turns;
 
 use cranelift_entity::PrimaryMap;
 
@@ -88,6 +89,7 @@ fn lower(kernel: &tile::Kernel, roles: OpId, target: Target) -> Result<role::Ker
             kernel,
             number,
             head,
+            heads,
             region,
             target,
         };
@@ -112,6 +114,7 @@ struct LowerRole<'a> {
     /// Among all, in the order written.
     number: usize,
     head: &'a RoleHead,
+    heads: &'a [RoleHead],
     region: RegionId,
     target: Target,
 }
