@@ -78,6 +78,7 @@ fn header(facts: Vec<Formula>) -> Header {
             param: 0,
             bytes: 16,
         }],
+        cost: None,
         axes: vec![
             GridAxis::new(
                 "i",

@@ -72,6 +72,7 @@ impl Make {
                 },
                 requires: Vec::new(),
                 facts,
+                cost: None,
                 axes: ["i", "j"]
                     .map(|name| tesserine_compiler::ir::GridAxis::new(name, Formula::dim(0)))
                     .to_vec(),

@@ -375,6 +375,7 @@ fn program(steps: &[Step], warps: u32) -> Kernel {
                 tesserine_set::Term::Int(0),
                 tesserine_set::Term::Op(tesserine_set::FormulaOp::Eq),
             ]))],
+            cost: None,
             axes: vec![GridAxis::new("i", Formula::int(1))],
             order: tesserine_compiler::ir::Order::Rows,
             persistent: false,

@@ -10,8 +10,8 @@ use std::sync::{Arc, RwLock};
 
 use smallvec::{SmallVec, smallvec};
 use tesserine_set::{
-    AbiArg, ArgShape, BindError, Binding, BodyRecord, DType, Fact, Instance, ModuleKind, ParamKind,
-    ScalarValue, Short, Signature, has_state,
+    AbiArg, ArgShape, BindError, Binding, BodyRecord, DType, Env, Fact, Instance, ModuleKind,
+    ParamKind, ScalarValue, Short, Signature, has_state,
 };
 
 use crate::{
@@ -188,7 +188,8 @@ impl Kernel {
         Ok(checked(&self.bind(&shapes)?))
     }
 
-    /// The body of `target` that these arguments would run, as an index in `Instance::bodies`; without a device.
+    /// The body of `target` that these arguments would run, as an index in `Instance::bodies`; without a device, as on one of a
+    /// single multiprocessor.
     pub fn body_for(&self, target: &str, args: &Args<'_>) -> Result<usize, Error> {
         let target: Target = target.parse().map_err(SelectError::from)?;
         let shapes = self.shapes(args)?;
@@ -212,7 +213,7 @@ impl Kernel {
                 available,
             }));
         }
-        self.first_fitting(target, bodies.iter().copied(), &binding)
+        self.fitting(target, bodies.iter().copied(), &binding, 1)
             .map(|position| bodies[position])
     }
 
@@ -274,7 +275,8 @@ impl Kernel {
     ) -> Result<Decided, Error> {
         let ready = self.ready(device, target)?;
         let bodies = ready.bodies.iter().map(|b| b.body);
-        let position = self.first_fitting(ready.target, bodies, binding)?;
+        let multiprocessors = device.multiprocessors();
+        let position = self.fitting(ready.target, bodies, binding, multiprocessors)?;
         let chosen = &ready.bodies[position];
         let record = &self.instance().bodies[chosen.body];
         let blocks = launched(self.blocks(record, binding)?, chosen.resident);
@@ -405,23 +407,47 @@ impl Kernel {
         )
     }
 
-    /// The position among `bodies` of the first whose facts hold.
-    fn first_fitting(
+    /// The position among `bodies` of the first whose facts hold, or of the cheapest where that one has a cost.
+    fn fitting(
         &self,
         target: Target,
         mut bodies: impl Iterator<Item = usize> + Clone,
         binding: &Binding<'_>,
+        multiprocessors: u32,
     ) -> Result<usize, Error> {
         let records = &self.instance().bodies;
         let fits = |body: usize| records[body].facts.iter().all(|fact| binding.holds(fact));
-        let all = bodies.clone();
-        bodies.position(fits).ok_or_else(|| Error::NoBody {
+        let mut all = bodies.clone();
+        let first = bodies.position(fits).ok_or_else(|| Error::NoBody {
             kernel: self.name().to_owned(),
             target: target.to_string(),
             unmet: all
+                .clone()
                 .map(|b| failing(binding, &records[b].facts).join(", "))
                 .collect(),
-        })
+        })?;
+        let env = Env {
+            multiprocessors,
+            ..binding.env()
+        };
+        // What cannot be computed is not taken.
+        let cost = |body: usize| {
+            let cost = records[body].cost.as_ref()?;
+            Some(cost.eval(&env).unwrap_or(i64::MAX))
+        };
+        let Some(mut least) = all.nth(first).and_then(cost) else {
+            return Ok(first);
+        };
+        let mut best = first;
+        for (position, body) in bodies.enumerate() {
+            if let Some(cost) = cost(body)
+                && cost < least
+                && fits(body)
+            {
+                (best, least) = (first + 1 + position, cost);
+            }
+        }
+        Ok(best)
     }
 
     /// The product of the grid's axes; 0 if one is empty.

@@ -203,6 +203,7 @@ impl Op {
             dims: &dims,
             scalars: &scalars,
             given: &vec![true; signature.params.len()],
+            multiprocessors: 1,
         };
         Ok(self.layout(&env)?.bytes)
     }

@@ -340,6 +340,7 @@ mod tests {
                         true => vec![Fact::Holds(Formula::int(1))],
                         false => vec![],
                     },
+                    cost: None,
                     entry: "k".into(),
                     grid: vec![],
                     persistent: None,

@@ -337,6 +337,7 @@ impl<'a> Lower<'a> {
                     let given = self.b.icmp("ne", address, Val::i64(0));
                     self.b.cast("zext", given, I64)
                 }
+                Term::Multiprocessors => unreachable!("only a cost asks for it"),
                 Term::Op(op) => {
                     let b = if op.arity() == 2 {
                         stack.pop().expect("formulas were checked")

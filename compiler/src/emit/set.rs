@@ -473,6 +473,7 @@ mod build {
             records.push(BodyRecord {
                 target: target.name().to_owned(),
                 facts: kernel.header.facts.clone(),
+                cost: kernel.header.cost.clone(),
                 entry: compiled.entry,
                 grid: compiled.grid,
                 persistent: kernel.header.persistent.then_some(Persistent {

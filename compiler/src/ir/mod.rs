@@ -48,6 +48,8 @@ pub struct Header {
     pub requires: Vec<Fact>,
     /// What this body may assume beyond `requires` (`specialize`); empty for the general body.
     pub facts: Vec<Fact>,
+    /// Where several bodies serve under the same facts: the one of the least cost runs.
+    pub cost: Option<Formula>,
     pub axes: Vec<GridAxis>,
     /// How the numbers of blocks walk the axes.
     pub order: Order,

@@ -229,6 +229,9 @@ impl<'a, K: Verifiable> Checker<'a, K> {
         if let Order::Grouped { group: 0 } = header.order {
             findings.push(Err("groups of no index order the grid".to_owned()));
         }
+        if let Some(cost) = &header.cost {
+            findings.push(terms(header, cost));
+        }
         for fact in header.requires.iter().chain(&header.facts) {
             findings.push(match fact {
                 Fact::Holds(holds) => formula(header, holds),
@@ -264,6 +267,16 @@ struct Walk {
 
 /// Whether `formula` reduces to one value and mentions only what is there.
 fn formula(header: &Header, formula: &Formula) -> Finding {
+    let asks = formula.0.contains(&Term::Multiprocessors);
+    ensure!(
+        !asks,
+        "a formula mentions `multiprocessors`, which only a cost may"
+    );
+    terms(header, formula)
+}
+
+/// As [`formula`], of one that may ask for the device's multiprocessors.
+fn terms(header: &Header, formula: &Formula) -> Finding {
     let params = &header.signature.params;
     let mut depth = 0usize;
     for term in &formula.0 {
@@ -293,6 +306,7 @@ fn formula(header: &Header, formula: &Formula) -> Finding {
                 );
                 depth += 1;
             }
+            Term::Multiprocessors => depth += 1,
             Term::Op(op) => {
                 ensure!(depth >= op.arity(), "a formula is malformed");
                 depth -= op.arity() - 1;

@@ -46,7 +46,7 @@ impl Divisibility {
             let item = match *term {
                 Term::Int(value) => (of_int(value), Some(value)),
                 Term::Dim(i) => (self.dims.get(i as usize).copied().unwrap_or(0), None),
-                Term::Scalar(_) | Term::Given(_) => (0, None),
+                Term::Scalar(_) | Term::Given(_) | Term::Multiprocessors => (0, None),
                 Term::Op(op) => {
                     let b = if op.arity() == 2 {
                         stack.pop().unwrap_or((0, None))
@@ -228,7 +228,7 @@ fn conjuncts(formula: &Formula) -> Vec<(u32, u32)> {
         let part = match *term {
             Term::Int(value) => Part::Int(value),
             Term::Dim(i) => Part::Scaled(1, i),
-            Term::Scalar(_) | Term::Given(_) => nothing(),
+            Term::Scalar(_) | Term::Given(_) | Term::Multiprocessors => nothing(),
             Term::Op(op) if op.arity() == 2 => {
                 let b = stack.pop().unwrap_or_else(nothing);
                 let a = stack.pop().unwrap_or_else(nothing);

@@ -845,8 +845,14 @@ impl Names<'_> {
         self.cargs(&schedule.cargs);
         for entry in &schedule.entries {
             match entry {
-                ast::ScheduleEntry::Targets { values, .. } => {
-                    values.iter().for_each(|kv| self.expr(&kv.value))
+                ast::ScheduleEntry::Targets {
+                    values, condition, ..
+                } => {
+                    self.scoped(|this| {
+                        this.bind("multiprocessors");
+                        values.iter().for_each(|kv| this.expr(&kv.value));
+                        condition.iter().for_each(|e| this.expr(e));
+                    });
                 }
                 ast::ScheduleEntry::Tune {
                     values, condition, ..

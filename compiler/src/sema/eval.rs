@@ -697,6 +697,10 @@ impl<'a> Evaluator<'a> {
                 Term::Given(_) => {
                     return self.error(codes::E0301, span, "`given` is no number here");
                 }
+                Term::Multiprocessors => {
+                    let what = "how many multiprocessors there are is known at the launch only";
+                    return self.error(codes::E0301, span, what);
+                }
                 Term::Op(op) => {
                     let b = if op.arity() == 2 { stack.pop() } else { None };
                     let (Some(a), b) = (stack.pop(), b) else {

@@ -245,10 +245,10 @@ pub(crate) fn make_given<'a>(
     let mut special = Vec::new();
     let mut plain = Vec::new();
     let mut tune: Vec<Tune> = Vec::new();
-    for (module, source) in sources {
+    for (index, (module, source)) in sources.into_iter().enumerate() {
         let mut given: Option<Vec<bool>> = None;
         loop {
-            let mut walk = |general: bool| {
+            let mut walk = |general: bool, choice: &[usize]| {
                 let mut ev = Evaluator::new(program, target, owner);
                 let mut maker = Maker {
                     ev: &mut ev,
@@ -257,16 +257,30 @@ pub(crate) fn make_given<'a>(
                     source_module: module,
                     owner,
                     general,
+                    choice: choice.to_vec(),
+                    lists: Vec::new(),
                 };
                 let result = maker.body(cargs, given.as_deref(), &name);
                 let diagnostics = std::mem::take(&mut ev.diagnostics);
                 let failed = diagnostics.has_errors();
                 all.extend(diagnostics);
-                result.map(|made| (made, failed))
+                result.map(|made| made.map(|made| (made, failed)))
             };
-            let Ok((made, mut failed)) = walk(false) else {
+            let Ok(Some((made, mut failed))) = walk(false, &[]) else {
                 break;
             };
+            // A target's own body, or else the general one's specialised bodies, for each combination of listed values.
+            let mut others = Vec::new();
+            for choice in choices(&made.lists).filter(|_| index == 0) {
+                match walk(false, &choice) {
+                    Ok(Some((other, also))) => {
+                        failed |= also;
+                        others.push((choice, other));
+                    }
+                    Ok(None) => {}
+                    Err(_) => failed = true,
+                }
+            }
             let optional = made.optional;
             for one in &made.tune {
                 if !tune.contains(one) {
@@ -280,7 +294,7 @@ pub(crate) fn make_given<'a>(
             let one_of_own =
                 !source.wheres.is_empty() && made.specialised.iter().flatten().all(holds);
             if let Some(entry) = made.general.filter(|_| !one_of_own) {
-                let Ok((general, also)) = walk(true) else {
+                let Ok(Some((general, also))) = walk(true, &[]) else {
                     break;
                 };
                 failed |= also;
@@ -315,12 +329,26 @@ pub(crate) fn make_given<'a>(
                 unspecial = general.kernel;
             }
             if !failed {
-                for facts in &made.specialised {
-                    let mut kernel = made.kernel.clone();
-                    kernel.header.facts = [facts.clone(), kernel.header.facts].concat();
-                    special.push(kernel);
+                let own = !std::ptr::eq(kernel, source);
+                let competing = !others.is_empty();
+                let first = (Vec::new(), made);
+                for (choice, made) in std::iter::once(first).chain(others) {
+                    let cost = made.cost.filter(|_| competing);
+                    for facts in &made.specialised {
+                        let mut kernel = made.kernel.clone();
+                        kernel.header.facts = [facts.clone(), kernel.header.facts].concat();
+                        kernel.header.cost = cost.clone();
+                        special.push((choice.clone(), kernel));
+                    }
+                    if own && competing {
+                        let mut kernel = made.kernel;
+                        kernel.header.cost = cost;
+                        plain.push((choice, kernel));
+                    }
                 }
-                plain.push(unspecial);
+                if !(own && competing) {
+                    plain.push((Vec::new(), unspecial));
+                }
             }
             // All given first, then one left out after another.
             let mut mask = given.unwrap_or_else(|| vec![true; optional]);
@@ -332,7 +360,7 @@ pub(crate) fn make_given<'a>(
             given = Some(mask);
         }
     }
-    let mut bodies: Vec<tile::Kernel> = special.into_iter().chain(plain).collect();
+    let mut bodies = reached(special.into_iter().chain(plain).collect());
     // What only some bodies require is theirs to ask for.
     let all_require = |fact: &Fact| bodies.iter().all(|b| b.header.requires.contains(fact));
     let first = bodies.first().map(|b| b.header.requires.clone());
@@ -344,6 +372,44 @@ pub(crate) fn make_given<'a>(
     }
     let instance = (!bodies.is_empty()).then_some(tile::Instance { name, bodies, tune });
     (instance, all)
+}
+
+/// The combinations of listed values but the first: which value of each list, the last fastest.
+fn choices(lists: &[usize]) -> impl Iterator<Item = Vec<usize>> {
+    let lists = lists.to_vec();
+    let all: usize = lists.iter().product();
+    (1..all).map(move |mut number| {
+        let mut choice = vec![0; lists.len()];
+        for (at, length) in choice.iter_mut().zip(&lists).rev() {
+            *at = number % length;
+            number /= length;
+        }
+        choice
+    })
+}
+
+/// Without the bodies that no launch takes: an earlier one serves wherever they could, and does not compete with them by its cost.
+fn reached(bodies: Vec<(Vec<usize>, tile::Kernel)>) -> Vec<tile::Kernel> {
+    let mut kept: Vec<(Vec<usize>, tile::Kernel)> = Vec::new();
+    for (choice, mut kernel) in bodies {
+        let facts = &mut kernel.header.facts;
+        let mut seen: Vec<Fact> = Vec::new();
+        facts.retain(|fact| {
+            let new = !seen.contains(fact);
+            seen.push(fact.clone());
+            new
+        });
+        let served = kept.iter().any(|(other, k)| {
+            let (theirs, own) = (&k.header, &kernel.header);
+            let competes = theirs.cost.is_some() && own.cost.is_some() && *other != choice;
+            let holds = |fact: &Fact| seen.contains(fact) || own.requires.contains(fact);
+            !competes && theirs.facts.iter().chain(&theirs.requires).all(holds)
+        });
+        if !served {
+            kept.push((choice, kernel));
+        }
+    }
+    kept.into_iter().map(|(_, kernel)| kernel).collect()
 }
 
 /// The body that serves every launch of `kernel` on `target`: the target's own if it asks for no facts, else the general
@@ -409,6 +475,10 @@ struct Made {
     /// Where a schedule gives the general body values of its own.
     general: Option<Span>,
     tune: Vec<Tune>,
+    /// The lengths of the lists that values were taken from.
+    lists: Vec<usize>,
+    /// What it costs, where there are lists.
+    cost: Option<Formula>,
 }
 
 pub(crate) struct Maker<'e, 'a> {
@@ -421,10 +491,20 @@ pub(crate) struct Maker<'e, 'a> {
     owner: Module,
     /// Whether the values of `general` entries are taken.
     general: bool,
+    /// Which value of each list is taken, in the order of the parameters; the first of those that are not named.
+    choice: Vec<usize>,
+    /// The lengths of the lists that values were taken from.
+    lists: Vec<usize>,
 }
 
 impl<'e, 'a> Maker<'e, 'a> {
-    fn body(&mut self, cargs: CArgs<'_, 'a>, given: Option<&[bool]>, name: &str) -> Eval<Made> {
+    /// The body under the chosen values; nothing if a schedule does not admit them together.
+    fn body(
+        &mut self,
+        cargs: CArgs<'_, 'a>,
+        given: Option<&[bool]>,
+        name: &str,
+    ) -> Eval<Option<Made>> {
         let kernel = self.kernel;
         let signature = kernel
             .signature
@@ -433,7 +513,11 @@ impl<'e, 'a> Maker<'e, 'a> {
         self.bind_cparams(cargs, signature)?;
         let (schedule, persistent) = self.schedule()?;
         let general = self.general_entry();
+        if !self.admitted()? {
+            return Ok(None);
+        }
         let groups = self.parameters(signature, given)?;
+        let cost = self.cost()?;
         let optional = groups.iter().flatten().max().map_or(0, |last| last + 1);
         if given.is_none() && optional > MAX_OPTIONAL {
             return self.ev.fail(
@@ -504,6 +588,7 @@ impl<'e, 'a> Maker<'e, 'a> {
             signature: ev.signature.clone(),
             requires,
             facts,
+            cost: None,
             axes,
             order,
             persistent,
@@ -525,13 +610,15 @@ impl<'e, 'a> Maker<'e, 'a> {
         {
             ev.diagnostics.push(diagnostic);
         }
-        Ok(Made {
+        Ok(Some(Made {
             kernel,
             specialised,
             optional,
             general,
             tune,
-        })
+            lists: std::mem::take(&mut self.lists),
+            cost,
+        }))
     }
 
     // Compile-time parameters and the schedule.
@@ -553,19 +640,21 @@ impl<'e, 'a> Maker<'e, 'a> {
                     .bind_cargs(&name.name, &signature.cparams, cargs, name.span)?
             }
         }
-        let values = self.schedule_values();
         for cparam in &signature.cparams {
             if self.ev.local(&cparam.name.name).is_some() {
                 continue;
             }
+            // Schedules may be for values of the parameters before.
+            let values = self.schedule_values();
             let scheduled = values
                 .iter()
                 .find(|(_, kv)| kv.key.name == cparam.name.name && kv.field.is_none());
             if let Some((module, kv)) = scheduled {
-                let value = self.in_module(*module, |ev| ev.expr(&kv.value))?;
+                let written = self.listed(kv)?;
+                let value = self.in_module(*module, |ev| ev.expr(written))?;
                 let value = self
                     .ev
-                    .check_cparam(&name.name, cparam, value, kv.value.span)?;
+                    .check_cparam(&name.name, cparam, value, written.span)?;
                 self.ev.bind(&cparam.name, value, false);
             }
         }
@@ -593,6 +682,8 @@ impl<'e, 'a> Maker<'e, 'a> {
             source_module: owner,
             owner,
             general: false,
+            choice: Vec::new(),
+            lists: Vec::new(),
         }
     }
 

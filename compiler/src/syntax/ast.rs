@@ -302,6 +302,8 @@ pub enum ScheduleEntry {
     Targets {
         targets: Vec<Target>,
         values: Vec<KeyValue>,
+        /// Which combinations of listed values there are.
+        condition: Option<Expr>,
         span: Span,
     },
     Tune {

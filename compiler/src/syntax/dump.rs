@@ -272,10 +272,12 @@ impl Dumper<'_> {
             ScheduleEntry::Targets {
                 targets: t,
                 values,
+                condition,
                 span,
             } => {
                 self.node(&format!("targets {}", targets(t)), *span, |d| {
-                    values.iter().for_each(|v| d.key_value(v))
+                    values.iter().for_each(|v| d.key_value(v));
+                    d.opt_expr("where", condition);
                 });
             }
             ScheduleEntry::Tune {

@@ -392,10 +392,22 @@ impl Printer {
     fn schedule_entry(&mut self, entry: &ScheduleEntry) {
         match entry {
             ScheduleEntry::Targets {
-                targets, values, ..
+                targets,
+                values,
+                condition,
+                ..
             } => {
                 self.separated(targets, Printer::target);
-                self.list(" { ", values, " }", Printer::key_value);
+                match condition {
+                    None => self.list(" { ", values, " }", Printer::key_value),
+                    Some(condition) => {
+                        self.put(" { ");
+                        self.separated(values, Printer::key_value);
+                        self.put(" where ");
+                        self.expr(condition);
+                        self.put(" }");
+                    }
+                }
             }
             ScheduleEntry::Tune {
                 values, condition, ..

@@ -435,6 +435,7 @@ impl<'a> Binding<'a> {
             dims: &self.dims,
             scalars: &self.scalars,
             given: &self.given,
+            multiprocessors: 1,
         }
     }
 
@@ -715,6 +716,7 @@ impl<'a> Binding<'a> {
                 },
                 Term::Scalar(param) => Partial::Known(*self.scalars.get(param as usize)?),
                 Term::Given(param) => Partial::Known(*self.given.get(param as usize)? as i64),
+                Term::Multiprocessors => return None,
                 Term::Op(op) => {
                     let b = match op.arity() {
                         2 => stack.pop()?,

@@ -21,6 +21,8 @@ pub enum Term {
     Scalar(u32),
     /// Pushes 1 if optional parameter `signature.params[i]` was given, else 0.
     Given(u32),
+    /// Pushes how many multiprocessors the device has; in a body's cost only.
+    Multiprocessors,
     /// Replaces the topmost one or two values by the result.
     Op(FormulaOp),
 }
@@ -159,6 +161,8 @@ pub struct Env<'a> {
     pub scalars: &'a [i64],
     /// Whether each parameter was given.
     pub given: &'a [bool],
+    /// How many multiprocessors the device has; 1 where none is known.
+    pub multiprocessors: u32,
 }
 
 impl Formula {
@@ -306,6 +310,7 @@ impl Formula {
                 dims: &[],
                 scalars: &[],
                 given: &[],
+                multiprocessors: 1,
             })
         }) {
             Some(Ok(value)) => Formula::int(value),
@@ -330,6 +335,7 @@ impl Formula {
                 Term::Dim(i) => at(env.dims, i)?,
                 Term::Scalar(i) => at(env.scalars, i)?,
                 Term::Given(i) => *env.given.get(i as usize).ok_or(FormulaError::Malformed)? as i64,
+                Term::Multiprocessors => i64::from(env.multiprocessors),
                 Term::Op(op) => {
                     let b = if op.arity() == 2 {
                         stack.pop().ok_or(FormulaError::Malformed)?
@@ -369,6 +375,7 @@ impl Formula {
                     format!("given({})", params.get(i as usize).unwrap_or(&"?")),
                     10,
                 ),
+                Term::Multiprocessors => ("multiprocessors".to_owned(), 10),
                 Term::Op(op) => {
                     let (text, level) = op.spelling();
                     let b = if op.arity() == 2 { stack.pop() } else { None };

@@ -66,6 +66,10 @@ pub struct BodyRecord {
     /// What must hold for this body to run; empty for the general one.
     #[serde(default)]
     pub facts: Vec<Fact>,
+    /// Bodies with a cost compete: of those whose facts hold, the least one runs, the first of several. It alone may ask for the
+    /// device's multiprocessors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Formula>,
     /// The entry's name in its module.
     pub entry: String,
     /// One formula a grid axis, in source order; the last axis is fastest.

@@ -372,6 +372,16 @@ fn check_formula(
     formula: &Formula,
     place: impl Fn() -> String,
 ) -> Result<(), InstanceProblem> {
+    check_terms(signature, formula, false, place)
+}
+
+/// `costs`: it may ask for the device's multiprocessors.
+fn check_terms(
+    signature: &Signature,
+    formula: &Formula,
+    costs: bool,
+    place: impl Fn() -> String,
+) -> Result<(), InstanceProblem> {
     let mut depth = 0usize;
     let mut sound = formula.0.len() <= MAX_TERMS;
     for term in &formula.0 {
@@ -382,6 +392,7 @@ fn check_formula(
                 |p| matches!(p.kind, ParamKind::Scalar { dtype, .. } if !dtype.is_float()),
             ),
             Term::Given(param) => (param as usize) < signature.params.len(),
+            Term::Multiprocessors => costs,
             Term::Op(op) => depth >= FormulaOp::arity(op),
         };
         if !sound {
@@ -456,6 +467,11 @@ fn check_body(
     }
     for (i, fact) in body.facts.iter().enumerate() {
         check_fact(signature, fact, || format!("fact {i} of body {index}"))?;
+    }
+    if let Some(cost) = &body.cost {
+        check_terms(signature, cost, true, || {
+            format!("the cost of body {index}")
+        })?;
     }
     let named = [
         (ModuleKind::Ptx, Some(body.ptx)),

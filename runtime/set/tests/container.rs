@@ -27,6 +27,7 @@ fn manifest() -> Manifest {
     let body = |facts: Vec<Fact>| BodyRecord {
         target: "sm_90a".into(),
         facts,
+        cost: None,
         entry: "axpy_0123abcd".into(),
         grid: vec![Formula::binary(FormulaOp::CeilDiv, n(), Formula::int(1024))],
         persistent: None,

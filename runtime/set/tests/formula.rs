@@ -96,6 +96,7 @@ fn constants_are_folded_and_faults_are_told_apart() {
         dims: &[7],
         scalars: &[],
         given: &[],
+        multiprocessors: 1,
     };
     let half = Formula::binary(FormulaOp::Div, Formula::dim(0), Formula::int(2));
     assert_eq!(half.eval(&env), Ok(3));

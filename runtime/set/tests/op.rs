@@ -313,6 +313,7 @@ fn formulas_choose_and_substitute() {
             dims: &[n],
             scalars: &[],
             given: &[],
+            multiprocessors: 1,
         };
         assert_eq!(chosen.eval(&env), Ok(if n > 3 { n * 10 } else { 7 }));
         let put = chosen.substitute(|term| match term {

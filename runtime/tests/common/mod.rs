@@ -61,6 +61,7 @@ pub fn manifest() -> Manifest {
     let body = |facts: Vec<Fact>, threads: u32| BodyRecord {
         target: "sm_75".into(),
         facts,
+        cost: None,
         entry: "axpy".into(),
         grid: vec![Formula::binary(
             FormulaOp::CeilDiv,

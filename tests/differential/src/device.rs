@@ -76,6 +76,7 @@ impl Loaded {
             bodies: vec![BodyRecord {
                 target: target.to_string(),
                 facts: Vec::new(),
+                cost: None,
                 entry: format!("k{index}"),
                 grid: vec![Formula::int(snippet.grid as i64)],
                 persistent: None,

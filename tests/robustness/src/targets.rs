@@ -203,6 +203,7 @@ fn launch(instance: &tile::Instance) {
         dims: &dims,
         scalars: &scalars,
         given: &given,
+        multiprocessors: 1,
     };
     let mut args = Args::default();
     for param in &signature.params {

@@ -148,6 +148,7 @@ fn run(instance: &tile::Instance) -> Diagnostics {
         dims: &dims,
         scalars: &zeros,
         given: &given,
+        multiprocessors: 1,
     };
     let mut args = interp::Args::default();
     for param in &signature.params {

@@ -58,6 +58,7 @@ impl<'a> Parser<'a> {
                 signature: Signature::default(),
                 requires: Vec::new(),
                 facts: Vec::new(),
+                cost: None,
                 axes: Vec::new(),
                 order: Order::Rows,
                 persistent: false,
@@ -616,6 +617,7 @@ impl<'a> Parser<'a> {
         match (dim, param) {
             (Some(dim), _) => out.push(Term::Dim(dim as u32)),
             (None, Some(param)) => out.push(Term::Scalar(param as u32)),
+            (None, None) if word == "multiprocessors" => out.push(Term::Multiprocessors),
             (None, None) => {
                 return self.error_at(start, format!("`{word}` is no dimension or parameter"));
             }
@@ -728,6 +730,8 @@ impl<'a> Parser<'a> {
             } else if self.eat_word("fact") {
                 let fact = self.fact()?;
                 self.header.facts.push(fact);
+            } else if self.eat_word("cost") {
+                self.header.cost = Some(self.formula()?);
             } else if self.eat_word("axis") {
                 let name = self.word("an axis's name")?.to_owned();
                 self.expect_word("in")?;

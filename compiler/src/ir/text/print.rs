@@ -221,6 +221,11 @@ impl<'a> Printer<'a> {
         for fact in &header.facts {
             self.fact("fact", fact);
         }
+        if let Some(cost) = &header.cost {
+            self.write("  cost ");
+            self.formula(cost);
+            self.write("\n");
+        }
         for axis in &header.axes {
             write!(self, "  axis {} in ", axis.name);
             self.formula(&axis.extent);

@@ -1,14 +1,16 @@
 //! What schedules say of an instance: values of its parameters, of its block and loops, facts, and what a tuner may try.
 
-use tesserine_set::{Choice, Fact, Tune};
+use std::rc::Rc;
+
+use tesserine_set::{Choice, Fact, Formula, Term, Tune};
 
 use super::{
     super::{
-        Eval,
+        Eval, Told,
         access::count,
         call::list,
         modules::{Module, nearest},
-        value::Value,
+        value::{Host, Value},
     },
     Maker, covers,
 };
@@ -19,6 +21,9 @@ use crate::{
     syntax::ast,
     target::{Feature, Target},
 };
+
+/// Combinations of listed values of a kernel: each is a body.
+const MAX_CHOICES: usize = 64;
 
 /// Keys of a schedule that are no parameters.
 pub(crate) const SCHEDULE_KEYS: &[&str] = &[
@@ -34,6 +39,7 @@ pub(crate) const SCHEDULE_KEYS: &[&str] = &[
     "pair",
     "promote",
     "overlap",
+    "cost",
 ];
 
 impl<'a> Maker<'_, 'a> {
@@ -110,6 +116,128 @@ impl<'a> Maker<'_, 'a> {
         };
         let kept = all.iter().filter(best);
         kept.map(|(_, module, kv)| (*module, *kv)).collect()
+    }
+
+    /// The value of a key: of a list, the one that is chosen.
+    pub(super) fn listed(&mut self, kv: &'a ast::KeyValue) -> Eval<&'a ast::Expr> {
+        let ast::ExprKind::List(items) = &kv.value.kind else {
+            return Ok(&kv.value);
+        };
+        let chosen = self.choice.get(self.lists.len()).copied().unwrap_or(0);
+        self.lists.push(items.len());
+        if self.lists.iter().product::<usize>() > MAX_CHOICES {
+            return self.ev.error(
+                codes::E0602,
+                kv.value.span,
+                format!("a launch chooses among at most {MAX_CHOICES} combinations of values"),
+            );
+        }
+        match items.get(chosen) {
+            Some(item) => Ok(item),
+            None => self.ev.error(
+                codes::E0602,
+                kv.value.span,
+                format!("`{}` needs a value to be taken", kv.key.name),
+            ),
+        }
+    }
+
+    /// Whether the `where` of entries admits the values that were taken from lists. The first of each must be.
+    pub(super) fn admitted(&mut self) -> Eval<bool> {
+        let target = self.ev.target;
+        let mut all = true;
+        for (module, schedule) in self.schedules() {
+            for entry in &schedule.entries {
+                let ast::ScheduleEntry::Targets {
+                    targets,
+                    values,
+                    condition: Some(condition),
+                    ..
+                } = entry
+                else {
+                    continue;
+                };
+                if !covers(targets, target) {
+                    continue;
+                }
+                let is_list = |kv: &ast::KeyValue| matches!(kv.value.kind, ast::ExprKind::List(_));
+                if !values.iter().any(is_list) {
+                    return self.ev.fail(
+                        Diagnostic::error(
+                            codes::E0602,
+                            condition.span,
+                            "this `where` chooses among values of a list, and there is none",
+                        )
+                        .note("facts about a launch belong into `specialize`"),
+                    );
+                }
+                match self.in_module(module, |ev| ev.expr(condition))? {
+                    Value::Bool(true) => {}
+                    Value::Bool(false) if self.choice.is_empty() && !self.lists.is_empty() => {
+                        return self.ev.error(
+                            codes::E0602,
+                            condition.span,
+                            "the first values of the lists are what a launch begins with, and this excludes them",
+                        );
+                    }
+                    Value::Bool(false) => all = false,
+                    other => {
+                        let what = self.ev.describe(&other);
+                        return self.ev.error(
+                            codes::E0602,
+                            condition.span,
+                            format!("this is {what}, and values are chosen by a condition"),
+                        );
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// What the body costs, by which a launch chooses: wanted where values come from lists.
+    pub(super) fn cost(&mut self) -> Eval<Option<Formula>> {
+        if self.lists.is_empty() {
+            return Ok(None);
+        }
+        let values = self.schedule_values();
+        let Some((module, kv)) = values.iter().find(|(_, kv)| kv.key.name == "cost") else {
+            let list = values.iter().find_map(|(_, kv)| match kv.value.kind {
+                ast::ExprKind::List(_) if kv.key.name != "cluster" => Some(kv.value.span),
+                _ => None,
+            });
+            return self.ev.fail(
+                Diagnostic::error(
+                    codes::E0602,
+                    list.unwrap_or(self.kernel.name.span),
+                    "nothing says which of these values a launch takes",
+                )
+                .help("add `cost: …`, an integer expression over the dimensions and these values: the least is taken"),
+            );
+        };
+        let (module, expr) = (*module, &kv.value);
+        self.in_module(module, |ev| {
+            ev.frame().scopes.push(indexmap::IndexMap::new());
+            let name = "multiprocessors".to_owned();
+            let value = Value::Host(Rc::new(Host::Formula(Formula(vec![Term::Multiprocessors]))));
+            ev.bind(
+                &ast::Ident {
+                    name,
+                    span: expr.span,
+                },
+                value,
+                false,
+            );
+            let made = ev.attempt(|ev| ev.formula(expr, false));
+            ev.frame().scopes.pop();
+            match made {
+                Ok(formula) => Ok(Some(formula)),
+                Err(None) => Err(Told),
+                Err(Some((span, why))) => ev.fail(Diagnostic::error(codes::E0602, span, why).note(
+                    "a cost is made of dimensions, integer parameters and `multiprocessors`",
+                )),
+            }
+        })
     }
 
     /// The first `general` entry of the schedules.
@@ -191,6 +319,8 @@ impl<'a> Maker<'_, 'a> {
                         self.needs(kv, Feature::Bulk, "launches that overlap")?;
                     }
                 }
+                // Of what it chooses among, `lists` speaks.
+                "cost" => {}
                 "cluster" => schedule.cluster = self.cluster_shape(module, kv)?,
                 _ => return self.ev.fail(unknown_key(&kv.key, signature)),
             }

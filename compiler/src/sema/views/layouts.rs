@@ -226,6 +226,7 @@ fn collision(offset: &Formula, size: &Formula, rank: usize) -> Option<String> {
                 dims,
                 scalars: &[],
                 given: &[],
+                multiprocessors: 1,
             };
             formula.eval(&env).ok()
         };
