@@ -76,6 +76,7 @@ impl MapParameters {
             )));
         }
         let bytes = i128::from(record.elem.bits() / 8);
+        let empty = shape.contains(&0);
         let mut parameters = MapParameters {
             data_type,
             rank: record.dims.len(),
@@ -118,7 +119,7 @@ impl MapParameters {
                     parameters.global_strides[i - 1] = stride;
                 }
                 // Nobody goes further along it.
-                _ if extent <= 1 => parameters.global_strides[i - 1] = ALIGN,
+                _ if extent <= 1 || empty => parameters.global_strides[i - 1] = ALIGN,
                 _ => {
                     return Err(refused(format!(
                         "its elements along dimension {place} are {stride} bytes apart, which is no multiple of {ALIGN} from 0 to 2^40"
@@ -311,6 +312,9 @@ mod tests {
         assert!(map.emulated().is_ok());
         // Nothing is copied from an empty view, and there is a map of it all the same.
         assert_eq!(made(&[0, 200], &[208, 1], 0).unwrap().global_dim[1], 1);
+        let map = made(&[300, 0], &[1, 1], 0).unwrap();
+        assert_eq!((map.global_dim[0], map.global_strides[0]), (64, 16));
+        assert!(map.emulated().is_ok());
     }
 
     #[test]

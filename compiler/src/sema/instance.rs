@@ -329,8 +329,8 @@ pub(crate) fn make_given<'a>(
                 unspecial = general.kernel;
             }
             if !failed {
-                let own = !std::ptr::eq(kernel, source);
                 let competing = !others.is_empty();
+                let own = !std::ptr::eq(kernel, source) || made.specialised.is_empty();
                 let first = (Vec::new(), made);
                 for (choice, made) in std::iter::once(first).chain(others) {
                     let cost = made.cost.filter(|_| competing);

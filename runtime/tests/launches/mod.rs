@@ -5,7 +5,10 @@ use crate::{
     device,
 };
 use tesserine::{Args, DType, Device, DeviceTensor, Error, KernelSet, TensorRef, Workspace};
-use tesserine_set::{Manifest, ParamKind, Persistent, StepArg, ViewArg, ViewBase, ViewFacts};
+use tesserine_set::{
+    BodyRecord, Formula, FormulaOp, Manifest, ParamKind, Persistent, StepArg, Term, ViewArg,
+    ViewBase, ViewFacts,
+};
 
 /// `many`, or on the emulator, which takes its time, 64 times fewer.
 fn count_for(device: &Device, many: usize) -> usize {
@@ -150,6 +153,62 @@ fn a_persistent_body_is_launched_as_often_as_it_fits() {
             let wanted: Vec<f32> = ramp(count).iter().map(|v| v + 1.0).collect();
             assert!(floats(&y.read().unwrap()) == wanted, "{count} elements");
         }
+    }
+}
+
+#[test]
+fn of_bodies_that_compete_the_cheapest_runs() {
+    let Some(device) = device() else { return };
+    let n = || Formula::dim(0);
+    let mut manifest = manifest();
+    let bodies = &mut manifest.instances[0].bodies;
+    let general = bodies.pop().unwrap();
+    let one = bodies.pop().unwrap();
+    // The first costs `n`, the second as much as the device has multiprocessors, the third overflows.
+    let mut body = |cost: Formula| {
+        bodies.push(BodyRecord {
+            cost: Some(cost),
+            ..one.clone()
+        })
+    };
+    body(n());
+    body(Formula(vec![Term::Multiprocessors]));
+    body(Formula::binary(
+        FormulaOp::Mul,
+        Formula::binary(FormulaOp::Sub, n(), Formula::int(i64::MAX)),
+        Formula::int(4),
+    ));
+    bodies.push(general);
+    let set = KernelSet::from_bytes(set_bytes(manifest, PTX)).unwrap();
+    let axpy = set.kernel("axpy<f32>").unwrap();
+    let stream = device.stream().unwrap();
+    let sms = device.multiprocessors() as usize;
+    for (count, skipped, body) in [
+        (sms - 1, 0, 0),
+        (sms, 0, 0),
+        (sms + 1, 0, 1),
+        // Not aligned: none of them serves.
+        (sms + 1, 1, 3),
+    ] {
+        let whole = device
+            .upload(
+                DType::F32,
+                &[(count + skipped) as i64],
+                &bytes(&ramp(count + skipped)),
+            )
+            .unwrap();
+        let y = device
+            .upload(DType::F32, &[count as i64], &bytes(&vec![1.0; count]))
+            .unwrap();
+        let x = whole.view();
+        let shape = [count as i64];
+        // SAFETY: a part of the tensor, which is kept.
+        let x = unsafe {
+            TensorRef::from_raw(x.pointer() + 4 * skipped as u64, DType::F32, &shape, &[1])
+        };
+        let args = Args::new().tensor("x", x).tensor("y", y.view());
+        assert_eq!(axpy.launch(&stream, &args).unwrap().body, body, "{count}");
+        stream.synchronize().unwrap();
     }
 }
 
