@@ -36,7 +36,11 @@ impl Lower<'_> {
         let warps = warps_of_layouts(self.threads / Target::WARP);
         let layout = ring.copied(tile, width, warps);
         let live = self.scalar(*live);
-        let mut plan = self.plan(*view, indices, starts, Some(&layout), live)?;
+        // Of a row, the view's access has one dimension only.
+        let is_row = indices.iter().filter(|i| i.extent().is_some()).count() == 1;
+        let row = layout.without_axis(0);
+        let seen_as = if is_row { &row } else { &layout };
+        let mut plan = self.plan(*view, indices, starts, Some(seen_as), live)?;
         let mut shared = self.shared_plan(channel, tile, *slot, &layout);
         let bytes = width * plan.bits / 8;
         let owner = self.owner(Some(&layout));
@@ -49,8 +53,9 @@ impl Lower<'_> {
             let inside = self.thread_inside(&layout, &at);
             let executes = self.b.and(inside, owner);
             let (to, to_offset) = self.shared_place(&mut shared, [at[0], at[1]]);
-            let (from, from_offset) = self.address(&mut plan, &at);
-            let size = match self.when(&mut plan, &at) {
+            let in_view = if is_row { &at[1..] } else { &at[..] };
+            let (from, from_offset) = self.address(&mut plan, in_view);
+            let size = match self.when(&mut plan, in_view) {
                 When::Always => None,
                 When::Never => Some(Val::i32(0)),
                 When::If(condition) => {

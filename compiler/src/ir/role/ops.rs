@@ -58,7 +58,7 @@ pub enum OpKind {
     /// `view, index operands…, slot, live`: begins to copy the slice of the view to tile `tile` of slot `slot`. Where
     /// `live`, a `bool`, is false, or outside the view, zeros are written and nothing is read. `width` neighbouring
     /// elements are copied at once (4, 8 or 16 bytes); alignment is proven. The indices have two extents, those of the
-    /// tile's shape, the last dimension's index among them.
+    /// tile's shape, the last dimension's index among them; or one, that of a tile of one row, which may run along any dimension.
     CopyAsync {
         channel: ChannelId,
         tile: u32,

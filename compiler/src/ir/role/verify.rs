@@ -512,11 +512,16 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
             };
             let extents: Vec<u32> = indices.iter().filter_map(|i| i.extent()).collect();
             let bytes = u64::from(*width) * u64::from(ty.elem.bits()) / 8;
+            let along_last = indices.last().is_some_and(|i| i.extent().is_some());
+            // A row: neighbours in it are neighbours in memory, or each is copied by itself.
+            let is_row = matches!(op.kind, OpKind::CopyAsync { .. })
+                && tile.shape[0] == 1
+                && extents == tile.shape[1..]
+                && (along_last || *width == 1);
             ensure!(
                 ty.rank as usize == indices.len()
                     && ty.elem == tile.elem
-                    && extents == tile.shape
-                    && indices.last().is_some_and(|i| i.extent().is_some()),
+                    && (extents == tile.shape && along_last || is_row),
                 "what is copied from {view} does not fit its place in the channel"
             );
             ensure!(

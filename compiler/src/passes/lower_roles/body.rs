@@ -6,7 +6,7 @@ use cranelift_entity::PrimaryMap;
 use tesserine_set::DType;
 
 use super::{
-    LowerRole, Refused,
+    LowerRole, Refused, copies,
     flight::{Flying, Freed, Held, Place, Ring, State},
     not_yet,
     rings::{self, Piece, Rings, Slice, Uses},
@@ -376,7 +376,9 @@ impl<'a> Lower<'a> {
                         Err(missing) if self.bulk_required || part => {
                             return Err(rings::no_bulk(op.span, &missing));
                         }
-                        Err(_) if rings::is_matrix(indices) => {
+                        Err(_)
+                            if rings::is_matrix(indices) || self.is_row(indices, channel, tile) =>
+                        {
                             let mut operands = vec![self.value(op.operands[at])];
                             for &start in starts {
                                 operands.push(self.value(start));
@@ -456,13 +458,7 @@ impl<'a> Lower<'a> {
             for (tile, indices, mut operands) in copied {
                 operands.push(place.slot);
                 operands.push(self.bool(true));
-                let kind = role::OpKind::Copy {
-                    channel: ring,
-                    tile,
-                    indices,
-                    width: 1,
-                };
-                self.effect(kind, operands);
+                self.effect(copies::begun(ring, tile, indices), operands);
             }
             for (tile, value) in values {
                 let kind = role::OpKind::WriteShared {

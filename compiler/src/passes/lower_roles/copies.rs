@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::body::Lower;
 use crate::{
     ir::{
         RegionId,
         role::{self, ChannelId, Fill, OpKind, RoleBody},
-        tile,
+        tile::{self, Index},
     },
     passes::{access, divisibility::Divisibility},
     target::{Feature, Target},
@@ -25,8 +26,43 @@ struct Put {
     bulk: bool,
     /// Through registers.
     values: bool,
+    /// By copies of single elements that are asynchronous in any case.
+    rows: bool,
     /// By copies of threads, each of so many bytes at least.
     copies: Option<u32>,
+}
+
+impl Lower<'_> {
+    /// Whether threads can copy a slice one by one to a tile of one row: along one dimension, whatever its stride.
+    pub(super) fn is_row(&self, indices: &[Index], channel: tile::ChannelId, tile: u32) -> bool {
+        let of = &self.rings.ring(channel).tiles[tile as usize];
+        let extents: Vec<u32> = indices.iter().filter_map(|i| i.extent()).collect();
+        let gathers = indices.iter().any(|i| matches!(i, Index::Gather { .. }));
+        self.role.target.has(Feature::CpAsync)
+            && !gathers
+            && of.shape[0] == 1
+            && extents == of.shape[1..]
+            && matches!(of.elem.bits() / 8, 4 | 8 | 16)
+    }
+}
+
+/// How a slice is copied as long as nothing is known of what lies beside what: rows by their elements.
+pub(super) fn begun(channel: ChannelId, tile: u32, indices: Vec<Index>) -> OpKind {
+    let width = 1;
+    match indices.iter().filter(|i| i.extent().is_some()).count() {
+        1 => OpKind::CopyAsync {
+            channel,
+            tile,
+            indices,
+            width,
+        },
+        _ => OpKind::Copy {
+            channel,
+            tile,
+            indices,
+            width,
+        },
+    }
 }
 
 /// Settles how threads copy in all roles, and what that makes of the barriers' counts.
@@ -44,6 +80,9 @@ pub(super) fn settle(kernel: &mut role::Kernel, target: Target) {
                     let put = puts.entry(channel).or_default();
                     put.copies = Some(put.copies.map_or(bytes, |b| b.min(bytes)));
                 }
+                OpKind::CopyAsync { channel, .. } => {
+                    puts.entry(channel).or_default().rows = true;
+                }
                 OpKind::WriteShared { channel, .. } => {
                     puts.entry(channel).or_default().values = true;
                 }
@@ -53,7 +92,7 @@ pub(super) fn settle(kernel: &mut role::Kernel, target: Target) {
                 _ => {}
             }
         }
-        puts.retain(|_, put| put.values || put.copies.is_some());
+        puts.retain(|_, put| put.values || put.rows || put.copies.is_some());
         for (channel, put) in puts {
             let ring = &mut kernel.channels[channel];
             let Some(barriers) = &mut ring.barriers else {
@@ -66,27 +105,28 @@ pub(super) fn settle(kernel: &mut role::Kernel, target: Target) {
                 ring.fill = Fill::Bulk;
                 barriers.full += 1;
             }
-            if put.copies.is_none() || !target.has(Feature::CpAsync) || put.copies < Some(LEAST) {
+            let wide = target.has(Feature::CpAsync) && put.copies >= Some(LEAST);
+            let values = put.values || put.copies.is_some() && !wide;
+            if values {
                 barriers.full += role.warps;
-                continue;
             }
-            if put.values {
-                barriers.full += role.warps;
+            if !wide && !put.rows {
+                continue;
             }
             barriers.copied = true;
             barriers.full += Target::WARP * role.warps;
             let root = body.root;
-            begin(body, root, channel, put.values);
+            begin(body, root, channel, wide, values);
         }
     }
 }
 
-/// Makes the copies to `channel` asynchronous; who also writes from registers says so beside.
-fn begin(body: &mut RoleBody, region: RegionId, channel: ChannelId, values: bool) {
+/// Makes the copies to `channel` asynchronous if they are `wide`, and lets them arrive; who also writes from registers says so beside.
+fn begin(body: &mut RoleBody, region: RegionId, channel: ChannelId, wide: bool, values: bool) {
     let ids = std::mem::take(&mut body.regions[region].ops);
     for &id in &ids {
         for inner in body.ops[id].regions.clone() {
-            begin(body, inner, channel, values);
+            begin(body, inner, channel, wide, values);
         }
         match body.ops[id].kind.clone() {
             OpKind::Copy {
@@ -94,7 +134,7 @@ fn begin(body: &mut RoleBody, region: RegionId, channel: ChannelId, values: bool
                 tile,
                 indices,
                 width,
-            } if of == channel => {
+            } if wide && of == channel => {
                 body.ops[id].kind = OpKind::CopyAsync {
                     channel,
                     tile,
