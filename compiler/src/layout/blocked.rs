@@ -46,7 +46,7 @@ pub fn put_layout(shape: [u32; 2], width: u32, warps: u32) -> Layout {
 
 /// How many neighbours a thread writes to shared memory at once of a tile of `shape` that it copies through registers.
 pub fn copy_piece(shape: [u32; 2], elem: DType) -> u32 {
-    let most = CHUNK * 8 / elem.bits().max(8);
+    let most = CHUNK * 8 / elem.bits();
     most.min(1 << shape[1].trailing_zeros())
 }
 

@@ -239,7 +239,15 @@ impl<'a> Lower<'a> {
         let mut plan = self.plan(*view, indices, starts, Some(&layout), live)?;
         let mut shared = self.shared_plan(channel, tile, *slot, &layout);
         let owner = self.owner(Some(&layout));
-        let pad = self.zero(elem);
+        // Of packed elements, whole bytes are moved.
+        let (moved, per) = match elem.is_packed() {
+            true => (DType::U8, 8 / elem.bits()),
+            false => (elem, 1),
+        };
+        if !width.is_multiple_of(per) {
+            return Err(self.not_yet("a slice of packed elements that may begin within a byte"));
+        }
+        let pad = self.zero(moved);
         let mut seen = Vec::new();
         for first in (0..layout.registers()).step_by(piece as usize) {
             let at = layout.coordinate(first, 0, 0);
@@ -251,14 +259,15 @@ impl<'a> Lower<'a> {
                 let at = layout.coordinate(part, 0, 0);
                 let when = self.when(&mut plan, &at);
                 let (pointer, offset) = self.address(&mut plan, &at);
-                regs.extend(self.load_in_order(pointer, offset, elem, width, when, pad));
+                let loaded = self.load_in_order(pointer, offset, moved, width / per, when, pad);
+                regs.extend(loaded);
             }
             let inside = self.thread_inside(&layout, &at);
             let condition = self.b.and(inside, owner);
             let (pointer, constant) = self.shared_place(&mut shared, [at[0], at[1]]);
             let pointer = self.b.offset(pointer, Val::i64(i64::from(constant)));
-            let words = self.pack(&regs, elem);
-            self.store_shared(pointer, &words, piece * shared.element, condition);
+            let words = self.pack(&regs, moved);
+            self.store_shared(pointer, &words, shared.bytes(piece), condition);
             seen.push(at);
         }
         Ok(())
