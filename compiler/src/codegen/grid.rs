@@ -7,7 +7,7 @@ use super::{
     builder::{Effect, I32, I64, Kind, Place, SHARED, Ty, Val},
     lower::Lower,
     ptx_table::{self, Template},
-    roles::draw,
+    roles::{ahead::Ahead, draw},
 };
 use crate::{
     diagnostics::Diagnostic,
@@ -40,46 +40,111 @@ impl Lower<'_> {
             tiles = self.b.mul(tiles, extent);
         }
         let some = self.b.icmp("ult", block, tiles);
+        let last = self.b.sub(tiles, Val::i32(1));
         self.b.go_to(place);
+        let ahead = self.ahead();
         let (head, after) = (self.b.label(), self.b.label());
-        let before = self.b.block();
-        self.b.branch(some, head, after, false);
+        let mut before = self.b.block();
+        let mut scalars = Vec::new();
+        if let Some(ahead) = &ahead {
+            let enter = self.b.label();
+            self.b.branch(some, enter, after, false);
+            self.b.begin(enter);
+            scalars = self.of_tile(block, ahead)?;
+            before = self.b.block();
+            self.b.jump(head);
+        } else {
+            self.b.branch(some, head, after, false);
+        }
         self.b.begin(head);
         let state = &self.body.regions[root].args;
         let draws = draw::draws(self.kernel);
         let carried = 1 + state.len() + usize::from(draws);
-        let slot = self.b.phis(&vec![I32; carried]);
-        let tile = slot.results()[0];
-        for (&value, &carried) in state.iter().zip(&slot.results()[1..]) {
+        let mut types = vec![I32; carried];
+        types.extend(scalars.iter().map(|v| v.ty));
+        let slot = self.b.phis(&types);
+        let phis = slot.results().to_vec();
+        let tile = phis[0];
+        for (&value, &carried) in state.iter().zip(&phis[1..]) {
             self.set(value, vec![carried]);
         }
-        self.axes = self.grid_indices(tile);
-        let mut state_after = self.region(root)?;
-        let next = if draws {
-            let count = slot.results()[carried - 1];
-            state_after.push(self.b.add(count, Val::i32(1)));
-            if self.reuses_scratch() {
-                self.barrier()?;
+        let (next, state_after, ahead_after) = match &ahead {
+            None => {
+                self.axes = self.grid_indices(tile);
+                let state = self.region(root)?;
+                let alone = self.kernel.header.dynamic && !draws;
+                if !alone && self.reuses_scratch() {
+                    // The next tile uses the shared memory anew.
+                    self.barrier()?;
+                }
+                let next = match alone {
+                    true => self.draw(blocks, tiles)?,
+                    false => self.next_tile(tile, phis[carried - 1], [blocks, tiles])?,
+                };
+                (next, state, Vec::new())
             }
-            self.draw_in_role(count, blocks, tiles)?
-        } else if self.kernel.header.dynamic {
-            self.draw(blocks, tiles)?
-        } else {
-            if self.reuses_scratch() {
-                // The next tile uses the shared memory anew.
-                self.barrier()?;
+            Some(ahead) => {
+                self.take_ahead(&phis[carried..], ahead);
+                self.list(&ahead.until)?;
+                let next = self.next_tile(tile, phis[carried - 1], [blocks, tiles])?;
+                let there = self.b.intrinsic("llvm.umin", &[next, last]);
+                let scalars = self.of_tile(there, ahead)?;
+                self.take_ahead(&phis[carried..], ahead);
+                let state = self.list(&ahead.rest)?.unwrap_or_default();
+                if self.reuses_scratch() {
+                    self.barrier()?;
+                }
+                (next, state, scalars)
             }
-            self.b.add(tile, blocks)
         };
+        let mut then = vec![next];
+        then.extend(state_after);
+        if draws {
+            then.push(self.b.add(phis[carried - 1], Val::i32(1)));
+        }
+        then.extend(ahead_after);
         let again = self.b.icmp("ult", next, tiles);
         let latch = self.b.block();
         let mut first = vec![block];
         first.resize(carried, Val::i32(0));
-        let then = [vec![next], state_after].concat();
+        first.extend(scalars);
         self.b.branch(again, head, after, true);
         self.b.fill(slot, &[(before, first), (latch, then)]);
         self.b.begin(after);
         Ok(())
+    }
+
+    /// The scalars of a tile that are worked out ahead: its indices, then what the others need.
+    fn of_tile(&mut self, tile: Val, ahead: &Ahead) -> Result<Vec<Val>, Diagnostic> {
+        self.axes = self.grid_indices(tile);
+        self.list(&ahead.ops)?;
+        let mut scalars = self.axes.clone();
+        for &value in &ahead.values {
+            scalars.extend(self.get(value).iter());
+        }
+        Ok(scalars)
+    }
+
+    /// The opposite of [`of_tile`](Lower::of_tile): the operations to come see these.
+    fn take_ahead(&mut self, scalars: &[Val], ahead: &Ahead) {
+        let (axes, values) = scalars.split_at(self.axes.len());
+        self.axes = axes.to_vec();
+        for (&value, &scalar) in ahead.values.iter().zip(values) {
+            self.set(value, vec![scalar]);
+        }
+    }
+
+    /// The tile that the role goes on to; `count` tiles have been drawn.
+    fn next_tile(
+        &mut self,
+        tile: Val,
+        count: Val,
+        [blocks, tiles]: [Val; 2],
+    ) -> Result<Val, Diagnostic> {
+        match draw::draws(self.kernel) {
+            true => self.draw_in_role(count, blocks, tiles),
+            false => Ok(self.b.add(tile, blocks)),
+        }
     }
 
     /// The tile that the block goes on to, from the counter. The first tile of each block is its own number; of `tiles`

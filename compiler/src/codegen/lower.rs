@@ -542,7 +542,15 @@ impl<'a> Lower<'a> {
 
     pub fn region(&mut self, region: RegionId) -> Result<Vec<Val>, Diagnostic> {
         let body = self.body;
-        let ops = &body.regions[region].ops;
+        match self.list(&body.regions[region].ops)? {
+            Some(values) => Ok(values),
+            None => unreachable!("the verifier checked that regions end in a terminator"),
+        }
+    }
+
+    /// Operations that follow on each other; the values that the terminator hands on, if it is among them.
+    pub(super) fn list(&mut self, ops: &[OpId]) -> Result<Option<Vec<Val>>, Diagnostic> {
+        let body = self.body;
         let mut at = 0;
         while at < ops.len() {
             let op = ops[at];
@@ -550,11 +558,8 @@ impl<'a> Lower<'a> {
             self.locate(operation);
             match &operation.kind {
                 OpKind::Tile(Tile::Yield | Tile::Return) => {
-                    return Ok(operation
-                        .operands
-                        .iter()
-                        .flat_map(|&v| self.get(v).to_vec())
-                        .collect());
+                    let values = operation.operands.iter();
+                    return Ok(Some(values.flat_map(|&v| self.get(v).to_vec()).collect()));
                 }
                 _ if self.is_wide(op) => at = self.chains(ops, at)?,
                 _ => {
@@ -563,7 +568,7 @@ impl<'a> Lower<'a> {
                 }
             }
         }
-        unreachable!("the verifier checked that regions end in a terminator")
+        Ok(None)
     }
 
     fn locate(&mut self, op: &Op) {

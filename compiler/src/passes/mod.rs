@@ -1,7 +1,7 @@
 //! Passes: from tile IR to role IR that code can be generated from.
 //!
 //! ```text
-//! tile IR ──expand──▶ ──expand_f64──▶ ──simplify──▶ ──unroll_pending──▶ tile IR ──form_roles──▶ role IR ──pipeline──▶ ──assign_layouts──▶ ──allocate──▶ ──insert_barriers──▶ role IR
+//! tile IR ──expand──▶ ──expand_f64──▶ ──simplify──▶ ──release_early──▶ ──unroll_pending──▶ tile IR ──form_roles──▶ role IR ──pipeline──▶ ──assign_layouts──▶ ──allocate──▶ ──insert_barriers──▶ role IR
 //! ```
 //!
 //! One file a pass. [`PASSES`] is the one list that says their order, their names for `--dump-after`, and what they do.
@@ -20,6 +20,7 @@ mod form_roles;
 mod insert_barriers;
 mod lower_roles;
 mod pipeline;
+mod release_early;
 mod simplify;
 mod unroll_pending;
 
@@ -65,6 +66,11 @@ pub const PASSES: &[PassInfo] = &[
         name: "simplify",
         what: "folds constants, merges equal operations, removes what has no effect",
         run: Run::Tile(simplify::run),
+    },
+    PassInfo {
+        name: "release_early",
+        what: "gives slots back right behind the last operation that reads them",
+        run: Run::Tile(release_early::run),
     },
     PassInfo {
         name: "unroll_pending",

@@ -8,6 +8,7 @@
 //! Invariants: all warps of a warpgroup ask for the same registers; where blocks of a cluster reach each other's barriers, none
 //! leaves before the others are done.
 
+pub mod ahead;
 mod bulk;
 mod carried;
 pub mod draw;
