@@ -7,7 +7,10 @@ use super::{
     builder::{Effect, I32, I64, Kind, Place, SHARED, Ty, Val},
     lower::Lower,
     ptx_table::{self, Template},
-    roles::{ahead::Ahead, draw},
+    roles::{
+        ahead::{Ahead, STEPS},
+        draw,
+    },
 };
 use crate::{
     diagnostics::Diagnostic,
@@ -84,16 +87,22 @@ impl Lower<'_> {
                 (next, state, Vec::new())
             }
             Some(ahead) => {
-                self.take_ahead(&phis[carried..], ahead);
-                self.list(&ahead.until)?;
+                let own = &phis[carried..];
+                self.take_ahead(own, ahead);
+                self.list(&ahead.others[0])?;
                 let next = self.next_tile(tile, phis[carried - 1], [blocks, tiles])?;
                 let there = self.b.intrinsic("llvm.umin", &[next, last]);
-                let scalars = self.of_tile(there, ahead)?;
-                self.take_ahead(&phis[carried..], ahead);
-                let state = self.list(&ahead.rest)?.unwrap_or_default();
+                let mut made = Vec::new();
+                self.step_ahead(there, ahead, 0, &mut made)?;
+                self.take_ahead(own, ahead);
+                self.list(&ahead.others[1])?;
+                self.step_ahead(there, ahead, 1, &mut made)?;
+                self.take_ahead(own, ahead);
+                let state = self.list(&ahead.others[2])?.unwrap_or_default();
                 if self.reuses_scratch() {
                     self.barrier()?;
                 }
+                let scalars = self.step_ahead(there, ahead, 2, &mut made)?;
                 (next, state, scalars)
             }
         };
@@ -114,13 +123,46 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// The scalars of a tile that are worked out ahead: its indices, then what the others need.
+    /// The scalars of a tile that are worked out ahead, all at once.
     fn of_tile(&mut self, tile: Val, ahead: &Ahead) -> Result<Vec<Val>, Diagnostic> {
-        self.axes = self.grid_indices(tile);
-        self.list(&ahead.ops)?;
-        let mut scalars = self.axes.clone();
-        for &value in &ahead.values {
-            scalars.extend(self.get(value).iter());
+        let mut made = Vec::new();
+        let mut scalars = Vec::new();
+        for step in 0..STEPS {
+            scalars = self.step_ahead(tile, ahead, step, &mut made)?;
+        }
+        Ok(scalars)
+    }
+
+    /// One step to the scalars of a tile; `made` are those of the steps before, and of this one afterwards. Gives the tile's indices, then what
+    /// the others need: all of it after the last step.
+    fn step_ahead(
+        &mut self,
+        tile: Val,
+        ahead: &Ahead,
+        step: usize,
+        made: &mut Vec<Val>,
+    ) -> Result<Vec<Val>, Diagnostic> {
+        let body = self.body;
+        match step {
+            0 => *made = self.grid_indices(tile),
+            _ => {
+                for (value, &scalar) in ahead.made(body, step).zip(&made[self.axes.len()..]) {
+                    self.set(value, vec![scalar]);
+                }
+            }
+        }
+        let axes = self.kernel.header.axes.len();
+        self.axes = made[..axes].to_vec();
+        self.list(&ahead.steps[step])?;
+        made.truncate(axes);
+        for value in ahead.made(body, step + 1) {
+            made.extend(self.get(value).iter());
+        }
+        let mut scalars = made[..axes].to_vec();
+        if step + 1 == STEPS {
+            for &value in &ahead.values {
+                scalars.extend(self.get(value).iter());
+            }
         }
         Ok(scalars)
     }

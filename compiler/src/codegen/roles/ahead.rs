@@ -6,7 +6,7 @@
 //! Invariant: what is taken ahead reads nothing that the kernel may write, and has no effect. Behind the last tile the scalars are those of
 //! the grid's last one, and nobody looks at them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use tesserine_set::Access;
 
@@ -19,16 +19,31 @@ use crate::{
     },
 };
 
+/// Steps in which scalars are taken ahead: the first loads, those that need what these gave, and all else.
+pub(in crate::codegen) const STEPS: usize = 3;
+
 /// The operations at the root of a role's body that are taken ahead, and where.
 pub(in crate::codegen) struct Ahead {
-    /// In order.
-    pub(in crate::codegen) ops: Vec<OpId>,
-    /// Those between, up to the last loop.
-    pub(in crate::codegen) until: Vec<OpId>,
-    /// Those behind it, the terminator among them.
-    pub(in crate::codegen) rest: Vec<OpId>,
-    /// What `ops` give to the others.
+    /// By step, in order. A warp stands still at the first use of what a load has not yet given, so that steps lie apart.
+    pub(in crate::codegen) steps: [Vec<OpId>; STEPS],
+    /// The others: up to the last loop, up to the end of the product behind it, and all that follows, the terminator among them. A step
+    /// stands behind each, before the terminator.
+    pub(in crate::codegen) others: [Vec<OpId>; STEPS],
+    /// What is taken ahead and the others use.
     pub(in crate::codegen) values: Vec<ValueId>,
+}
+
+impl Ahead {
+    /// All that is taken ahead, of the steps up to `step`.
+    pub(in crate::codegen) fn made<'a>(
+        &'a self,
+        body: &'a RoleBody,
+        step: usize,
+    ) -> impl Iterator<Item = ValueId> + 'a {
+        let ops = self.steps[..step].iter().flatten();
+        ops.flat_map(|&id| body.ops[id].results.iter().copied())
+            .filter(|&v| matches!(body.ty(v).ty, tile::Type::Scalar(_)))
+    }
 }
 
 impl Lower<'_> {
@@ -51,27 +66,22 @@ impl Lower<'_> {
                 false => others.push(id),
             }
         }
-        let is_load = |&id: &OpId| {
-            let mut found = Vec::new();
-            inside(body, id, &mut found);
-            let loads = |id: &OpId| matches!(body.ops[*id].kind, OpKind::Load { .. });
-            found.iter().any(loads)
-        };
         let last_loop = others.iter().rposition(|&id| {
-            let mut found = Vec::new();
-            inside(body, id, &mut found);
             let waits = |id: &OpId| matches!(body.ops[*id].kind, OpKind::WaitFull { .. });
-            !body.ops[id].regions.is_empty() && found.iter().any(waits)
+            !body.ops[id].regions.is_empty() && inside(body, id).iter().any(waits)
         })?;
-        if !ops.iter().any(is_load) {
+        let mut rest = others.split_off(last_loop + 1);
+        let waits = |id: &OpId| matches!(body.ops[*id].kind, OpKind::WaitProducts { .. });
+        let middle = rest.iter().position(waits).map_or(0, |at| at + 1);
+        let end = rest.split_off(middle);
+
+        let steps = steps(body, &ops);
+        if steps[0].is_empty() {
             return None;
         }
-        let mut used: HashSet<ValueId> = HashSet::new();
-        for &id in &others {
-            let mut found = Vec::new();
-            inside(body, id, &mut found);
-            used.extend(found.iter().flat_map(|&id| &body.ops[id].operands));
-        }
+        let others = [others, rest, end];
+        let all = others.iter().flatten().flat_map(|&id| inside(body, id));
+        let used: HashSet<ValueId> = all.flat_map(|id| &body.ops[id].operands).copied().collect();
         let changes = |id: &&OpId| !matches!(body.ops[**id].kind, OpKind::Tile(Tile::Param(_)));
         let results = ops
             .iter()
@@ -79,21 +89,44 @@ impl Lower<'_> {
             .flat_map(|&id| &body.ops[id].results);
         Some(Ahead {
             values: results.filter(|&v| used.contains(v)).copied().collect(),
-            rest: others.split_off(last_loop + 1),
-            until: others,
-            ops,
+            steps,
+            others,
         })
     }
 }
 
-/// The operation, and all inside it.
-fn inside(body: &RoleBody, id: OpId, found: &mut Vec<OpId>) {
-    found.push(id);
-    for &region in &body.ops[id].regions {
-        for &inner in &body.regions[region].ops {
-            inside(body, inner, found);
-        }
+/// Parts operations at their loads: what loads and nothing loaded goes into, what a load of that goes into, the rest. Nothing if nothing loads.
+fn steps(body: &RoleBody, ops: &[OpId]) -> [Vec<OpId>; STEPS] {
+    // How many loads lie behind a value, at most.
+    let mut depth: HashMap<ValueId, usize> = HashMap::new();
+    let mut steps: [Vec<OpId>; STEPS] = Default::default();
+    let mut loads = false;
+    for &id in ops {
+        let op = &body.ops[id];
+        let of = |v: &ValueId| depth.get(v).copied().unwrap_or(0);
+        let all = inside(body, id);
+        let behind = all.iter().flat_map(|&id| &body.ops[id].operands).map(of);
+        let behind = behind.max().unwrap_or(0);
+        let is_load = |id: &OpId| matches!(body.ops[*id].kind, OpKind::Load { .. });
+        let load = all.iter().any(is_load);
+        loads |= load;
+        let result = behind + usize::from(load);
+        depth.extend(op.results.iter().map(|&r| (r, result)));
+        steps[behind.min(STEPS - 1)].push(id);
     }
+    match loads {
+        true => steps,
+        false => Default::default(),
+    }
+}
+
+/// The operation, and all inside it.
+fn inside(body: &RoleBody, id: OpId) -> Vec<OpId> {
+    let regions = &body.ops[id].regions;
+    let inner = regions.iter().flat_map(|&r| &body.regions[r].ops);
+    std::iter::once(id)
+        .chain(inner.flat_map(|&id| inside(body, id)))
+        .collect()
 }
 
 /// Whether the operation makes scalars of the tile's place and what the kernel only reads, given `known` ones.
