@@ -369,3 +369,33 @@ fn a_product_carried_in_flight_keeps_its_registers() {
         );
     }
 }
+
+/// Attention gives its queries back before its last product, though it says so behind all else: they arrive under the end of the tile.
+#[test]
+fn a_slot_is_given_back_behind_its_last_reader() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut session = Session::new();
+    let path = root.join("tests/samples/attention_prefill.tess");
+    let target = Target::parse("sm_90a").expect("a target");
+    let instance = "prefill<bf16, DQ = 64, DV = 64>";
+    let made = session
+        .load(&path, None)
+        .and_then(|module| session.instantiate(module, instance, target))
+        .unwrap_or_else(|e| panic!("{e:?}"));
+    let kernel = &made.bodies[0];
+    let number = kernel
+        .channels
+        .iter()
+        .position(|(_, channel)| channel.name == "qc[0]")
+        .expect("a channel of queries");
+    let role = passes::lower(kernel, &target).unwrap_or_else(|e| panic!("{e:?}"));
+    let found = steps(&role, "math[0]", &["arrive_empty", "product"]);
+    let release = format!("arrive_empty channel{number}");
+    let at = found.iter().position(|line| *line == release);
+    let at = at.unwrap_or_else(|| panic!("no {release}: {found:?}"));
+    let behind: Vec<&str> = found[at + 1..]
+        .iter()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert!(behind.starts_with(&["product"]), "{behind:?}");
+}
