@@ -33,6 +33,7 @@ const LIMITS: Limits = Limits {
     steps: 1 << 16,
     elements: 1 << 20,
     bytes: 256 << 20,
+    seed: 0,
 };
 
 impl Target {

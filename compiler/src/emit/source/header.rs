@@ -203,7 +203,11 @@ impl Writer<'_> {
         if !schedule.cluster.is_empty() {
             keys.push(format!("cluster: {:?}", schedule.cluster));
         }
-        for (name, on) in [("multicast", schedule.multicast), ("pair", schedule.pair)] {
+        for (name, on) in [
+            ("multicast", schedule.multicast),
+            ("pair", schedule.pair),
+            ("overlap", schedule.overlap),
+        ] {
             if on {
                 keys.push(format!("{name}: true"));
             }
