@@ -2,7 +2,7 @@
 
 use tesserine_set::DType;
 
-use super::{Said, Writer, literal};
+use super::{Said, Unsaid, Writer, literal};
 use crate::{
     ir::{
         Op, ValueId,
@@ -74,6 +74,8 @@ impl Writer<'_> {
         let (slice, used) = self.slice(&op.operands, indices, op.span)?;
         let value = self.name(op.operands[used], op.span)?;
         let cached = cached(cache);
+        // What tells apart the places of an index tile may be gone with the layout of a view: it has been proven.
+        let scatter = scatter || indices.iter().any(|i| matches!(i, Index::Gather { .. }));
         self.line(&match (scatter, cached.is_empty()) {
             (true, _) => format!("scatter {slice} = {value};"),
             (false, true) => format!("{slice} = {value};"),
@@ -100,6 +102,30 @@ impl Writer<'_> {
         let count = self.name(op.operands[used], op.span)?;
         self.bind(op.results[0], &format!("arrive({slice}, {count})"));
         Ok(())
+    }
+
+    /// Scalars of other types than those of the language are only on their way somewhere.
+    pub(super) fn check_scalars(&self, op: &Op<OpKind>) -> Said<()> {
+        let passes = matches!(
+            op.kind,
+            OpKind::Constant(_)
+                | OpKind::Param(_)
+                | OpKind::Cast
+                | OpKind::Broadcast
+                | OpKind::Load { .. }
+                | OpKind::Store { .. }
+                | OpKind::Atomic { .. }
+                | OpKind::Reshape
+                | OpKind::Debug { .. }
+        );
+        let mut values = op.operands.iter().chain(&op.results);
+        let Some(&narrow) = values.find(|v| !passes && self.is_narrow(**v)) else {
+            return Ok(());
+        };
+        Err(Unsaid {
+            what: format!("arithmetic on a scalar of `{}`", self.ty(narrow).elem()),
+            span: op.span,
+        })
     }
 
     /// Scalars are i64, f32, f64 or bool where they are not on their way from memory, or to it or a tile.

@@ -12,6 +12,7 @@ impl Writer<'_> {
     pub(super) fn operation(&mut self, op: &Op<OpKind>) -> Said<()> {
         let span = op.span;
         let operands = &op.operands;
+        self.check_scalars(op)?;
         let name = |this: &Self, i: usize| this.name(operands[i], span);
         let text = match &op.kind {
             OpKind::Constant(constant) => {
@@ -217,6 +218,15 @@ impl Writer<'_> {
         let elem = self.ty(to).elem();
         let scalar = matches!(self.ty(to), Type::Scalar(_));
         let both = scalar && self.is_narrow(from);
+        if both && self.is_narrow(to) && self.ty(from).elem().bits() < elem.bits() {
+            return Err(Unsaid {
+                what: format!(
+                    "a cast from `{}` to `{elem}` of a scalar",
+                    self.ty(from).elem()
+                ),
+                span: op.span,
+            });
+        }
         if scalar && self.is_narrow(to) && self.ty(from).elem().is_float() == elem.is_float() {
             self.call(to, text);
             return Ok(());
