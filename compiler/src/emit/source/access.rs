@@ -2,7 +2,7 @@
 
 use tesserine_set::DType;
 
-use super::{Said, Unsaid, Writer, literal};
+use super::{Said, Unsaid, Writer, bare, literal};
 use crate::{
     ir::{
         Op, ValueId,
@@ -22,7 +22,8 @@ impl Writer<'_> {
         let mut next = 0;
         let mut operand = || {
             next += 1;
-            self.name(operands[next - 1], span)
+            let name = self.name(operands[next - 1], span)?;
+            Ok(bare(&name).to_owned())
         };
         let view = operand()?;
         let mut parts = Vec::new();
@@ -73,6 +74,7 @@ impl Writer<'_> {
     ) -> Said<()> {
         let (slice, used) = self.slice(&op.operands, indices, op.span)?;
         let value = self.name(op.operands[used], op.span)?;
+        let value = bare(&value);
         let cached = cached(cache);
         // What tells apart the places of an index tile may be gone with the layout of a view: it has been proven.
         let scatter = scatter || indices.iter().any(|i| matches!(i, Index::Gather { .. }));
@@ -112,6 +114,7 @@ impl Writer<'_> {
                 | OpKind::Param(_)
                 | OpKind::Cast
                 | OpKind::Broadcast
+                | OpKind::Reduce { .. }
                 | OpKind::Load { .. }
                 | OpKind::Store { .. }
                 | OpKind::Atomic { .. }

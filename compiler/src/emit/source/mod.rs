@@ -59,6 +59,10 @@ struct Writer<'k> {
     next: u32,
     /// Values are not bound, but written where they are used.
     inline: bool,
+    /// How often each value is used.
+    uses: SecondaryMap<ValueId, u32>,
+    /// Values that are written where they are used if nothing else comes first, with what they are.
+    waiting: Vec<(ValueId, String)>,
 }
 
 impl<'k> Writer<'k> {
@@ -75,6 +79,10 @@ impl<'k> Writer<'k> {
                 rest.is_some_and(|r| !r.is_empty() && r.bytes().all(|b| b.is_ascii_digit()))
             })
         };
+        let mut uses = SecondaryMap::new();
+        for op in kernel.body.ops.values() {
+            op.operands.iter().for_each(|&v| uses[v] += 1);
+        }
         let prefixes = ["v", "value_", "value_of_kernel_"];
         let prefix = prefixes.into_iter().find(|p| !numbered(p));
         Writer {
@@ -86,6 +94,8 @@ impl<'k> Writer<'k> {
             prefix: prefix.unwrap_or("value_of_the_kernel_"),
             next: 0,
             inline: false,
+            uses,
+            waiting: Vec::new(),
         }
     }
 
@@ -129,6 +139,13 @@ impl<'k> Writer<'k> {
         values.iter().map(|v| self.name(*v, span)).collect()
     }
 
+    /// What stands between the parentheses of a call.
+    fn arguments(&self, values: &[ValueId], span: Span) -> Said<String> {
+        let names = self.all_names(values, span)?;
+        let names: Vec<&str> = names.iter().map(|n| bare(n)).collect();
+        Ok(names.join(", "))
+    }
+
     /// Says that `value` is `text`.
     fn call(&mut self, value: ValueId, text: impl Into<String>) {
         self.names[value] = Some(text.into());
@@ -140,9 +157,38 @@ impl<'k> Writer<'k> {
             self.call(value, format!("({text})"));
             return;
         }
+        let kind = self.source_of(value).map(|op| &op.kind);
+        if self.uses[value] == 1 && text.len() <= LONG && kind.is_some_and(is_moved) {
+            self.call(value, enclosed(text));
+            self.waiting.push((value, text.to_owned()));
+            return;
+        }
+        self.settle();
         let name = self.fresh();
         self.line(&format!("let {name} = {text};"));
         self.call(value, name);
+    }
+
+    /// Binds all that waits to be used.
+    fn settle(&mut self) {
+        for (value, text) in std::mem::take(&mut self.waiting) {
+            let name = self.fresh();
+            self.line(&format!("let {name} = {text};"));
+            self.call(value, name);
+        }
+    }
+
+    /// What waits and is used by an operation stays in it, if it is evaluated there as it was: as the last, in this order.
+    fn takes(&mut self, operands: &[ValueId]) {
+        let waits = |v: &&ValueId| self.waiting.iter().any(|(w, _)| w == *v);
+        let used: Vec<ValueId> = operands.iter().filter(waits).copied().collect();
+        let rest = self.waiting.len() - used.len().min(self.waiting.len());
+        let last = self.waiting[rest..].iter().map(|(v, _)| *v);
+        if last.eq(used.iter().copied()) {
+            self.waiting.truncate(rest);
+        } else {
+            self.settle();
+        }
     }
 
     /// The names of new values, as a pattern.
@@ -167,6 +213,13 @@ impl<'k> Writer<'k> {
         Ok(())
     }
 
+    /// A region whose values are used behind it.
+    fn whole_region(&mut self, region: RegionId) -> Said<()> {
+        self.region(region)?;
+        self.settle();
+        Ok(())
+    }
+
     /// The operands of a region's terminator.
     fn yields(&self, region: RegionId) -> &'k [ValueId] {
         let last = self.kernel.body.regions[region].ops.last();
@@ -177,7 +230,11 @@ impl<'k> Writer<'k> {
     fn arm(&mut self, region: RegionId, span: Span) -> Said<()> {
         self.indent += 1;
         self.region(region)?;
-        let names = self.all_names(self.yields(region), span)?;
+        let yields = self.yields(region);
+        self.takes(yields);
+        self.settle();
+        let names = self.all_names(yields, span)?;
+        let names: Vec<String> = names.iter().map(|n| bare(n).to_owned()).collect();
         if !names.is_empty() {
             self.line(&tuple(&names));
         }
@@ -190,12 +247,67 @@ impl<'k> Writer<'k> {
         self.indent += 1;
         self.channels();
         let root = self.kernel.body.root;
-        self.region(root)?;
+        self.whole_region(root)?;
         self.indent -= 1;
         self.line("}");
         self.schedule();
         Ok(())
     }
+}
+
+/// The longest text that is written into another.
+const LONG: usize = 60;
+
+/// What may be computed where it is used: of values alone.
+fn is_moved(kind: &OpKind) -> bool {
+    kind.is_elementwise() && !matches!(kind, OpKind::Ptx { .. })
+        || matches!(
+            kind,
+            OpKind::Broadcast
+                | OpKind::Reshape
+                | OpKind::Permute(_)
+                | OpKind::Slice(_)
+                | OpKind::Iota
+                | OpKind::Reduce { .. }
+        )
+}
+
+/// `text` as an operand of anything.
+fn enclosed(text: &str) -> String {
+    let mut depth = 0;
+    let apart = text.chars().any(|c| {
+        depth += match c {
+            '(' | '[' => 1,
+            ')' | ']' => -1,
+            _ => 0,
+        };
+        depth == 0 && c == ' '
+    });
+    match apart || text.starts_with(['-', '!']) {
+        true => format!("({text})"),
+        false => text.to_owned(),
+    }
+}
+
+/// `text` without parentheses around all of it.
+fn bare(text: &str) -> &str {
+    let Some(inner) = text.strip_prefix('(').and_then(|t| t.strip_suffix(')')) else {
+        return text;
+    };
+    let mut depth = 0;
+    let leaves = inner.chars().any(|c| {
+        depth += match c {
+            '(' => 1,
+            ')' => -1,
+            _ => 0,
+        };
+        depth < 0
+    });
+    let commas = inner
+        .split(['(', '['])
+        .next()
+        .is_some_and(|t| t.contains(','));
+    if leaves || commas { text } else { inner }
 }
 
 /// `a`, or `(a, b)`

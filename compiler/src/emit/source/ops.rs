@@ -1,6 +1,6 @@
 //! Operations on values, and control.
 
-use super::{Said, Unsaid, Writer, dims, literal, quoted, tuple};
+use super::{Said, Unsaid, Writer, bare, dims, literal, quoted, tuple};
 use crate::ir::{
     Op, ValueId,
     tile::{
@@ -13,6 +13,24 @@ impl Writer<'_> {
         let span = op.span;
         let operands = &op.operands;
         self.check_scalars(op)?;
+        if let OpKind::For { .. } | OpKind::While = op.kind
+            && self.carries_waiting(op)
+        {
+            self.settle();
+        }
+        if op.kind == OpKind::Cast && !matches!(self.ty(op.results[0]), Type::Tile(_)) {
+            // It may be the same in the source, and used more than once.
+            self.settle();
+        }
+        self.takes(operands);
+        let silent = matches!(
+            op.kind,
+            OpKind::Constant(_) | OpKind::Param(_) | OpKind::Dim(_) | OpKind::GridIndex(_)
+        );
+        if !silent && !super::is_moved(&op.kind) {
+            // It comes behind what waits for others.
+            self.settle();
+        }
         let name = |this: &Self, i: usize| this.name(operands[i], span);
         let text = match &op.kind {
             OpKind::Constant(constant) => {
@@ -37,7 +55,7 @@ impl Writer<'_> {
             OpKind::Unary(unary) => match unary {
                 UnaryOp::Neg => format!("-{}", name(self, 0)?),
                 UnaryOp::Not => format!("!{}", name(self, 0)?),
-                unary => format!("{}({})", unary.name(), name(self, 0)?),
+                unary => format!("{}({})", unary.name(), bare(&name(self, 0)?)),
             },
             OpKind::Binary(binary) => {
                 let (a, b) = (name(self, 0)?, name(self, 1)?);
@@ -47,7 +65,7 @@ impl Writer<'_> {
                     scalar && self.ty(operands[0]).elem() == tesserine_set::DType::Bool,
                 ) {
                     Some(sign) => format!("{a} {sign} {b}"),
-                    None => format!("{}({a}, {b})", binary.name()),
+                    None => format!("{}({}, {})", binary.name(), bare(&a), bare(&b)),
                 }
             }
             OpKind::Compare(compare) => {
@@ -67,7 +85,7 @@ impl Writer<'_> {
                     OpKind::Select => "select",
                     _ => "dot",
                 };
-                format!("{word}({})", self.all_names(operands, span)?.join(", "))
+                format!("{word}({})", self.arguments(operands, span)?)
             }
             OpKind::Cast => return self.cast(op),
             OpKind::Bitcast | OpKind::ViewBitcast => {
@@ -82,7 +100,7 @@ impl Writer<'_> {
                 });
                 match self.ty(operands[0]) {
                     Type::Scalar(elem) if zero => format!("zeros<{elem}>{shape}"),
-                    Type::Scalar(elem) => format!("full<{elem}>{shape}({})", name(self, 0)?),
+                    Type::Scalar(elem) => format!("full<{elem}>{shape}({})", bare(&name(self, 0)?)),
                     _ => format!("{}.broadcast({shape})", name(self, 0)?),
                 }
             }
@@ -200,6 +218,17 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// Whether what a loop begins with waits to be used: that is written before its bounds.
+    fn carries_waiting(&self, op: &Op<OpKind>) -> bool {
+        let inits = match op.kind {
+            OpKind::For { .. } => &op.operands[3..],
+            _ => &op.operands[..],
+        };
+        inits
+            .iter()
+            .any(|v| self.waiting.iter().any(|(w, _)| w == v))
+    }
+
     fn reach(&mut self, op: &Op<OpKind>, atomic: Option<AtomicOp>, indices: &[Index]) -> Said<()> {
         match atomic {
             Some(atomic) => self.atomic(op, atomic, indices),
@@ -255,7 +284,7 @@ impl Writer<'_> {
             true => String::new(),
             false => format!("let {} = ", tuple(&names)),
         };
-        self.line(&format!("{start}if {cond} {{"));
+        self.line(&format!("{start}if {} {{", bare(&cond)));
         self.arm(then, op.span)?;
         let empty = self.kernel.body.regions[otherwise].ops.len() <= 1;
         if !(names.is_empty() && empty) {
@@ -318,14 +347,14 @@ impl Writer<'_> {
             "1" => String::new(),
             step => format!(" step {step}"),
         };
-        let (lo, hi) = (&bounds[0], &bounds[1]);
+        let (lo, hi) = (bare(&bounds[0]), bare(&bounds[1]));
         self.line(&format!("{label}for {index} in {lo}..{hi}{rev}{step} {{"));
         self.call(args[0], index);
         for (&arg, name) in args[1..].iter().zip(&names) {
             self.call(arg, name.clone());
         }
         self.indent += 1;
-        self.region(region)?;
+        self.whole_region(region)?;
         self.assign(&names, self.yields(region), op)?;
         self.indent -= 1;
         self.line("}");
@@ -349,9 +378,9 @@ impl Writer<'_> {
         self.inline = false;
         walked?;
         let test = self.name(self.yields(cond)[0], op.span)?;
-        self.line(&format!("while {test} {{"));
+        self.line(&format!("while {} {{", bare(&test)));
         self.indent += 1;
-        self.region(step)?;
+        self.whole_region(step)?;
         self.assign(&names, self.yields(step), op)?;
         self.indent -= 1;
         self.line("}");

@@ -1,6 +1,6 @@
 //! Channels, roles, and what stands in them.
 
-use super::{Said, Writer, access::cached, tuple};
+use super::{Said, Writer, access::cached, bare, tuple};
 use crate::ir::{
     Op,
     tile::{ChannelId, OpKind, PutSource, RoleHead, RoleOp},
@@ -68,7 +68,10 @@ impl Writer<'_> {
                 let mut values = Vec::new();
                 for source in sources {
                     let (text, used) = match source {
-                        PutSource::Value => (self.name(op.operands[at], span)?, 1),
+                        PutSource::Value => {
+                            let value = self.name(op.operands[at], span)?;
+                            (bare(&value).to_owned(), 1)
+                        }
                         PutSource::Slice { indices, cache } => {
                             let (slice, used) = self.slice(&op.operands[at..], indices, span)?;
                             let cached = cached(*cache);
@@ -88,8 +91,7 @@ impl Writer<'_> {
                     rest = before;
                 }
                 if *part {
-                    let start = self.all_names(rest, span)?;
-                    text.push_str(&format!(" at [{}]", start.join(", ")));
+                    text.push_str(&format!(" at [{}]", self.arguments(rest, span)?));
                 }
                 self.line(&format!("{text} {{ {} }}", values.join(", ")));
                 Ok(())
@@ -106,8 +108,8 @@ impl Writer<'_> {
                 Ok(())
             }
             RoleOp::Mma => {
-                let names = self.all_names(&op.operands, span)?;
-                self.bind(op.results[0], &format!("mma({})", names.join(", ")));
+                let arguments = self.arguments(&op.operands, span)?;
+                self.bind(op.results[0], &format!("mma({arguments})"));
                 Ok(())
             }
             RoleOp::Await { lag } => {
@@ -122,7 +124,7 @@ impl Writer<'_> {
                     true => String::new(),
                     false => format!("let {} = ", tuple(&names)),
                 };
-                self.line(&format!("{start}pingpong if {cond} {{"));
+                self.line(&format!("{start}pingpong if {} {{", bare(&cond)));
                 self.arm(op.regions[0], span)?;
                 self.line(if names.is_empty() { "}" } else { "};" });
                 for (&result, name) in op.results.iter().zip(names) {
@@ -162,7 +164,7 @@ impl Writer<'_> {
             self.line(&format!("{text} {{"));
             self.indent += 1;
             match bodies {
-                [one] => self.region(*one)?,
+                [one] => self.whole_region(*one)?,
                 many => self.replicas(many, &replica)?,
             }
             self.indent -= 1;
@@ -182,7 +184,7 @@ impl Writer<'_> {
         for &body in bodies {
             self.next = first;
             let before = std::mem::take(&mut self.text);
-            let walked = self.region(body);
+            let walked = self.whole_region(body);
             texts.push(std::mem::replace(&mut self.text, before));
             walked?;
             last = last.max(self.next);
