@@ -711,7 +711,7 @@ impl Machine<'_> {
                     }
                 }
             }
-            OpKind::WriteShared { channel, tile } => {
+            OpKind::WriteShared { channel, tile, .. } => {
                 let mut elements = HashMap::new();
                 for (at, x) in self.gather(o[0]) {
                     elements.insert([at[0], at[1]], x);

@@ -1,4 +1,5 @@
-//! Channels over another one's slots: who waits for whom, where they lie, and what is not known well enough to be compiled.
+//! Slots that are handed on and slots that are filled in parts: who waits for whom, where they lie, and what is not known well enough to be
+//! compiled.
 
 use tesserine_compiler::{
     Session,
@@ -155,6 +156,51 @@ fn slots_that_may_be_others_are_refused() {
         let found = list
             .iter()
             .any(|d| d.code == codes::E0010 && format!("{d:?}").contains(named));
+        assert!(found, "{named}: {list:?}");
+    }
+}
+
+/// Each of the parts is waited for, whoever puts it; a role goes on to the next slot behind its last part.
+#[test]
+fn parts_make_a_slot_full() {
+    let channels = "channel a: tile<f16>[64, 64] depth 2; channel b: tile<f16>[64, 64] depth 2;";
+    let math = "let f = get a; let s = (await mma(f, f.t)) as f16; release a;
+        put b at [32, 0] { s[32..64, ..] } put b at [0, 0] { s[0..32, ..] }";
+    let kernel = ok(channels, math, STORE);
+    let b = kernel.channels.values().nth(1).expect("two channels");
+    assert_eq!(b.barriers.expect("barriers").full, 8);
+    let text = kernel.to_string();
+    let count = |what: &str| text.matches(what).count();
+    assert_eq!(count("wait_empty channel1"), 1, "{text}");
+    assert_eq!(
+        count("write_shared channel1 tile 0 at [32, 0]"),
+        1,
+        "{text}"
+    );
+    assert_eq!(count("arrive_full channel1"), 2, "{text}");
+}
+
+#[test]
+fn parts_that_do_not_make_up_a_slot_are_errors() {
+    let channels = "channel a: tile<f16>[64, 64] depth 2; channel b: tile<f16>[64, 64] depth 2;";
+    let part = |at: &str| {
+        format!(
+            "let f = get a; let s = (await mma(f, f.t)) as f16; release a;
+             put b at [0, 0] {{ s[0..32, ..] }} put b at {at} {{ s[32..64, ..] }}"
+        )
+    };
+    let cases = [
+        (part("[16, 0]"), "overlap", codes::E0705),
+        (part("[0, 0]"), "never filled", codes::E0705),
+        (part("[t, 0]"), "constants", codes::E0010),
+    ];
+    for (math, named, code) in cases {
+        let Err((_, list)) = lowered(channels, &math, STORE) else {
+            panic!("{named}: is compiled");
+        };
+        let found = list
+            .iter()
+            .any(|d| d.code == code && format!("{d:?}").contains(named));
         assert!(found, "{named}: {list:?}");
     }
 }

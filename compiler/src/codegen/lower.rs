@@ -728,7 +728,11 @@ impl<'a> Lower<'a> {
             OpKind::WaitStores { pending, read } => self.wait_stores(*pending, *read),
             OpKind::CommitCopies => self.commit_copies(),
             OpKind::WaitCopies { pending } => self.wait_copies(*pending),
-            OpKind::WriteShared { channel, tile } => self.write_shared(op, *channel, *tile),
+            OpKind::WriteShared {
+                channel,
+                tile,
+                offsets,
+            } => self.write_shared(op, *channel, *tile, *offsets),
             OpKind::ReadShared {
                 channel,
                 tile,

@@ -155,6 +155,7 @@ impl<'a> Lower<'a> {
         op: &Op<OpKind>,
         channel: ChannelId,
         tile: u32,
+        offsets: [u32; 2],
     ) -> Result<(), Diagnostic> {
         let [value, slot] = [op.operands[0], op.operands[1]];
         let layout = self.layout(value).expect("tiles have layouts");
@@ -162,7 +163,7 @@ impl<'a> Lower<'a> {
         let regs = self.get(value);
         let read = Read {
             layout,
-            offsets: [0, 0],
+            offsets,
             transposed: false,
         };
         let by_bulk = self.kernel.channels[channel].barriers.is_some();
@@ -188,7 +189,8 @@ impl<'a> Lower<'a> {
             }
             let inside = self.thread_inside(layout, &at);
             let condition = self.b.and(inside, owner);
-            let (pointer, constant) = self.shared_place(&mut plan, [at[0], at[1]]);
+            let (pointer, constant) =
+                self.shared_place(&mut plan, [offsets[0] + at[0], offsets[1] + at[1]]);
             let pointer = self.b.offset(pointer, Val::i64(constant as i64));
             let words = self.pack(&regs[first as usize..(first + width) as usize], elem);
             self.store_shared(pointer, &words, width * plan.element, condition);

@@ -78,8 +78,13 @@ pub enum OpKind {
     /// Each thread waits until at most `pending` of its newest groups are on their way. Others see what it copied after
     /// the next `barrier`.
     WaitCopies { pending: u32 },
-    /// `t, slot`: writes a tile of the shape of tile `tile` to slot `slot`. Others see it after the next `barrier`.
-    WriteShared { channel: ChannelId, tile: u32 },
+    /// `t, slot`: writes a tile to slot `slot`: element `(i, j)` is element `(offsets[0] + i, offsets[1] + j)` of tile `tile`. Others see it
+    /// after the next `barrier`.
+    WriteShared {
+        channel: ChannelId,
+        tile: u32,
+        offsets: [u32; 2],
+    },
     /// `slot -> t`: element `(i, j)` of the result is element `(offsets[0] + i, offsets[1] + j)` of tile `tile` of that
     /// slot; `(offsets[0] + j, offsets[1] + i)` if `transposed`. The elements of a whole tile of e2m1 become those of the result, of 16 bits.
     ReadShared {

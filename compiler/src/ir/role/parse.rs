@@ -357,7 +357,16 @@ pub(super) fn parse_op(p: &mut Parser<'_>) -> Result<(OpKind, Vec<ValueId>), Par
         }
         "write_shared" => {
             let (channel, tile) = parse_channel_tile(p)?;
-            Ok((OpKind::WriteShared { channel, tile }, p.operands()?))
+            let offsets = match p.eat_word("at") {
+                true => parse_pair(p)?,
+                false => [0, 0],
+            };
+            let kind = OpKind::WriteShared {
+                channel,
+                tile,
+                offsets,
+            };
+            Ok((kind, p.operands()?))
         }
         "read_shared" => {
             let (channel, tile) = parse_channel_tile(p)?;

@@ -230,8 +230,15 @@ impl Dialect for OpKind {
             }
             OpKind::CommitCopies => out.write("commit_copies"),
             OpKind::WaitCopies { pending } => write!(out, "wait_copies {pending}"),
-            OpKind::WriteShared { channel, tile } => {
+            OpKind::WriteShared {
+                channel,
+                tile,
+                offsets,
+            } => {
                 write!(out, "write_shared {channel} tile {tile}");
+                if *offsets != [0, 0] {
+                    write!(out, " at {offsets:?}");
+                }
                 out.operands(operands);
             }
             OpKind::ReadShared {

@@ -548,7 +548,11 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
             is_slot(&body.ty(op.operands[starts + 1]).ty)?;
             is_scalar(&body.ty(op.operands[starts + 2]).ty, DType::Bool)?;
         }
-        OpKind::WriteShared { channel, tile } => {
+        OpKind::WriteShared {
+            channel,
+            tile,
+            offsets,
+        } => {
             let (channel, tile) = of_channel(kernel, *channel, *tile)?;
             ensure!(
                 channel.fill == Fill::Registers || channel.barriers.is_some(),
@@ -559,9 +563,14 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
                 "`write_shared` takes a tile and a slot"
             );
             let value = &body.ty(op.operands[0]).ty;
+            let shape = value.shape();
             ensure!(
-                *value == tile::Type::tile(tile.elem, tile.shape),
-                "{value} does not fit its place in the channel"
+                value.elem() == tile.elem
+                    && shape.len() == 2
+                    && (0..2).all(|d| {
+                        u64::from(offsets[d]) + u64::from(shape[d]) <= u64::from(tile.shape[d])
+                    }),
+                "{value} at {offsets:?} does not fit its place in the channel"
             );
             is_slot(&body.ty(op.operands[1]).ty)?;
         }

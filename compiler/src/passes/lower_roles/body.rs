@@ -57,7 +57,9 @@ pub(super) struct Lower<'a> {
     pub(super) latest: HashMap<u32, ValueId>,
     next_key: u32,
     /// What is put must be by bulk copies.
-    bulk_required: bool,
+    pub(super) bulk_required: bool,
+    /// Of channels that are filled in parts: whether by bulk copies.
+    pub(super) parts_by_bulk: HashMap<ChannelId, bool>,
     /// Where operations go.
     pub(super) into: RegionId,
     pub(super) span: Span,
@@ -84,6 +86,7 @@ impl<'a> Lower<'a> {
             latest: HashMap::new(),
             next_key: 0,
             bulk_required: false,
+            parts_by_bulk: HashMap::new(),
             into,
             span: role.kernel.header.span,
         };
@@ -106,6 +109,7 @@ impl<'a> Lower<'a> {
                 put: place(used.puts && !self.rings.storage.is_over(channel)),
                 get: place(used.gets),
                 held: Vec::new(),
+                parts: BTreeSet::new(),
             };
             self.state.channels.insert(channel, ring);
         }
@@ -115,6 +119,10 @@ impl<'a> Lower<'a> {
         if let Some(ring) = self.state.channels.values().find(|r| !r.held.is_empty()) {
             let held = ring.held.len();
             return Err(not_yet(self.span, format!("{held} slots held at the end")));
+        }
+        if self.state.channels.values().any(|r| !r.parts.is_empty()) {
+            let what = "a slot some of whose parts are missing at the end";
+            return Err(not_yet(self.span, what));
         }
         let state = self.places();
         let kind = role::OpKind::Tile(OpKind::Return);
@@ -281,6 +289,7 @@ impl<'a> Lower<'a> {
                 within,
             } => match within {
                 true => self.handed_on(id, *channel, sources.len()),
+                false if self.rings.parts.has(*channel) => self.put_part(id, *channel, &sources[0]),
                 false => self.put(id, *channel, sources, *part),
             },
             RoleOp::Get { channel } => {
@@ -464,6 +473,7 @@ impl<'a> Lower<'a> {
                 let kind = role::OpKind::WriteShared {
                     channel: ring,
                     tile,
+                    offsets: [0, 0],
                 };
                 self.effect(kind, vec![value, place.slot]);
             }
@@ -536,7 +546,11 @@ impl<'a> Lower<'a> {
             self.effect(role::OpKind::Barrier, Vec::new());
             for (tile, value) in values {
                 let channel = ring;
-                let kind = role::OpKind::WriteShared { channel, tile };
+                let kind = role::OpKind::WriteShared {
+                    channel,
+                    tile,
+                    offsets: [0, 0],
+                };
                 self.effect(kind, vec![value, held.slot]);
             }
         }
@@ -569,7 +583,12 @@ impl<'a> Lower<'a> {
     }
 
     /// A slice of a view in registers, 0 outside.
-    fn loaded(&mut self, view: ValueId, indices: &[Index], starts: &[ValueId]) -> ValueId {
+    pub(super) fn loaded(
+        &mut self,
+        view: ValueId,
+        indices: &[Index],
+        starts: &[ValueId],
+    ) -> ValueId {
         let elem = self.from.ty(view).elem();
         let zero = match elem.is_float() {
             true => Constant::Float(0.0, elem),
@@ -622,7 +641,7 @@ impl<'a> Lower<'a> {
     }
 
     /// `operands` begin with those of the access.
-    fn slice(
+    pub(super) fn slice(
         &mut self,
         operands: &[ValueId],
         indices: &[Index],
@@ -637,7 +656,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Where each box of a slice begins, as operands; `starts` are those of the indices.
-    fn coordinates(&mut self, slice: &Slice, starts: &[ValueId]) -> Vec<Vec<ValueId>> {
+    pub(super) fn coordinates(&mut self, slice: &Slice, starts: &[ValueId]) -> Vec<Vec<ValueId>> {
         let starts: Vec<ValueId> = starts
             .iter()
             .map(|&v| self.scalar(OpKind::Cast, vec![v], DType::I32))
@@ -914,7 +933,7 @@ impl<'a> Lower<'a> {
     }
 
     /// The place after this one.
-    fn advanced(&mut self, channel: ChannelId, place: Place) -> Place {
+    pub(super) fn advanced(&mut self, channel: ChannelId, place: Place) -> Place {
         let depth = self.rings.ring(channel).depth;
         let one = self.int(1);
         if depth == 1 {
@@ -950,7 +969,12 @@ impl<'a> Lower<'a> {
             .append(self.into, kind, operands, Vec::new(), Vec::new(), self.span);
     }
 
-    fn made(&mut self, kind: role::OpKind, operands: Vec<ValueId>, ty: role::Type) -> ValueId {
+    pub(super) fn made(
+        &mut self,
+        kind: role::OpKind,
+        operands: Vec<ValueId>,
+        ty: role::Type,
+    ) -> ValueId {
         let op = self
             .to
             .append(self.into, kind, operands, vec![ty], Vec::new(), self.span);

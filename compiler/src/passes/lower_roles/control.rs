@@ -497,6 +497,9 @@ impl Lower<'_> {
 
 /// Whether the same numbers of slots are held.
 fn same_held(a: &State, b: &State) -> bool {
-    let count = |s: &State| -> Vec<usize> { s.channels.values().map(|c| c.held.len()).collect() };
+    let count = |s: &State| -> Vec<_> {
+        let rings = s.channels.values();
+        rings.map(|c| (c.held.len(), c.parts.clone())).collect()
+    };
     count(a) == count(b)
 }

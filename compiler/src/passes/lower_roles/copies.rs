@@ -66,10 +66,15 @@ pub(super) fn begun(channel: ChannelId, tile: u32, indices: Vec<Index>) -> OpKin
 }
 
 /// Settles how threads copy in all roles, and what that makes of the barriers' counts.
-pub(super) fn settle(kernel: &mut role::Kernel, target: Target) {
+/// `parts`: how many parts of a slot each role puts, of channels that are filled so.
+pub(super) fn settle(
+    kernel: &mut role::Kernel,
+    parts: &BTreeMap<ChannelId, Vec<u32>>,
+    target: Target,
+) {
     let header = kernel.header.clone();
     let mut settled = BTreeSet::new();
-    for role in &mut kernel.roles {
+    for (number, role) in kernel.roles.iter_mut().enumerate() {
         let body = &mut role.body;
         widen(&header, body);
         let mut puts: BTreeMap<ChannelId, Put> = BTreeMap::new();
@@ -92,8 +97,12 @@ pub(super) fn settle(kernel: &mut role::Kernel, target: Target) {
                 _ => {}
             }
         }
-        puts.retain(|_, put| put.values || put.rows || put.copies.is_some());
+        puts.retain(|channel, put| {
+            put.values || put.rows || put.copies.is_some() || parts.contains_key(channel)
+        });
         for (channel, put) in puts {
+            let times = parts.get(&channel).map_or(1, |of| of[number]);
+            let warps = times * role.warps;
             let ring = &mut kernel.channels[channel];
             let Some(barriers) = &mut ring.barriers else {
                 continue;
@@ -103,18 +112,18 @@ pub(super) fn settle(kernel: &mut role::Kernel, target: Target) {
             }
             if put.bulk {
                 ring.fill = Fill::Bulk;
-                barriers.full += 1;
+                barriers.full += times;
             }
             let wide = target.has(Feature::CpAsync) && put.copies >= Some(LEAST);
             let values = put.values || put.copies.is_some() && !wide;
             if values {
-                barriers.full += role.warps;
+                barriers.full += warps;
             }
             if !wide && !put.rows {
                 continue;
             }
             barriers.copied = true;
-            barriers.full += Target::WARP * role.warps;
+            barriers.full += Target::WARP * warps;
             let root = body.root;
             begin(body, root, channel, wide, values);
         }

@@ -3,7 +3,7 @@
 //! Products of a role end in the order in which they begin. So a product is known by its age: how many have begun since, at least. Waiting
 //! until no more than `n` are in flight ends all of age `n` or more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ir::{ValueId, tile::ChannelId};
 
@@ -26,6 +26,8 @@ pub(super) struct Ring {
     pub(super) get: Option<Place>,
     /// Slots that are held, the oldest first.
     pub(super) held: Vec<Held>,
+    /// Where the parts begin that it has put of the slot that it fills in parts.
+    pub(super) parts: BTreeSet<[u32; 2]>,
 }
 
 /// The next slot and the phase that it is waited for in.

@@ -15,6 +15,7 @@ mod factors;
 mod flight;
 mod limits;
 mod over;
+mod parts;
 mod rings;
 mod turns;
 
@@ -103,7 +104,9 @@ fn lower(kernel: &tile::Kernel, roles: OpId, target: Target) -> Result<role::Ker
             body,
         });
     }
-    copies::settle(&mut formed, target);
+    let channels = kernel.channels.keys();
+    let parts = channels.filter_map(|id| Some((rings.id(id), rings.parts.counts(id)?)));
+    copies::settle(&mut formed, &parts.collect(), target);
     Ok(formed)
 }
 

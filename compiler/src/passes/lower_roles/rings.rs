@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use cranelift_entity::PrimaryMap;
 use tesserine_set::{DType, ParamKind};
 
-use super::{Refused, not_yet, over::Storage};
+use super::{Refused, not_yet, over::Storage, parts::Parts};
 use crate::{
     diagnostics::{Diagnostic, codes},
     ir::{
@@ -93,6 +93,7 @@ pub(super) struct Rings {
     /// Where slices with limits are put: the ring of the same slots at whose barriers their bytes arrive before what lies beyond is cleared.
     landings: HashMap<ChannelId, role::ChannelId>,
     pub(super) storage: Storage,
+    pub(super) parts: Parts,
     channels: PrimaryMap<role::ChannelId, Channel>,
 }
 
@@ -105,6 +106,7 @@ impl Rings {
         let mut landings = HashMap::new();
         let mut rings: HashMap<ChannelId, role::ChannelId> = HashMap::new();
         let storage = Storage::of(kernel, uses)?;
+        let parts = Parts::of(kernel, uses)?;
         for (id, channel) in &kernel.channels {
             let blocks = match channel.across {
                 Some(_) => kernel.header.cluster(),
@@ -124,7 +126,7 @@ impl Rings {
             if let Some((_, what)) = refused.iter().find(|(is, _)| *is) {
                 return Err(not_yet(channel.span, what));
             }
-            let Filling { fill, limited } = fill(kernel, uses, id)?;
+            let Filling { fill, limited } = fill(kernel, uses, id, &parts)?;
             let mut offset = 0u32;
             let mut tiles = Vec::new();
             for tile in &channel.tiles {
@@ -222,6 +224,7 @@ impl Rings {
             rings,
             landings,
             storage,
+            parts,
             channels: formed.channels.clone(),
         })
     }
@@ -260,7 +263,18 @@ struct Filling {
 }
 
 /// How a channel's slots are filled: one way for all that is put.
-fn fill(kernel: &tile::Kernel, uses: &Uses, channel: ChannelId) -> Result<Filling, Refused> {
+fn fill(
+    kernel: &tile::Kernel,
+    uses: &Uses,
+    channel: ChannelId,
+    parts: &Parts,
+) -> Result<Filling, Refused> {
+    if parts.has(channel) {
+        // Who puts them says how.
+        let fill = Filled::Registers;
+        let limited = false;
+        return Ok(Filling { fill, limited });
+    }
     let across = kernel.channels[channel].across.is_some();
     let mut found: Option<(usize, Filled)> = None;
     let mut limited = false;

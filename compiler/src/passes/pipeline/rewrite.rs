@@ -96,7 +96,16 @@ impl Rewrite<'_> {
     fn write(&mut self, channel: ChannelId, tile: u32, value: ValueId, into: RegionId, span: Span) {
         let slot = self.int(into, 0);
         let operands = vec![self.map[&value], slot];
-        self.effect(into, OpKind::WriteShared { channel, tile }, operands, span);
+        self.effect(
+            into,
+            OpKind::WriteShared {
+                channel,
+                tile,
+                offsets: [0, 0],
+            },
+            operands,
+            span,
+        );
     }
 
     pub(super) fn region(&mut self, region: RegionId, into: RegionId, loops: u32) {
@@ -533,6 +542,7 @@ impl Rewrite<'_> {
         let kind = OpKind::WriteShared {
             channel: at.channel,
             tile: i as u32,
+            offsets: [0, 0],
         };
         let span = self.from.ops[at.plan.loads[i].op].span;
         self.effect(into, kind, vec![tile, slot], span);
