@@ -72,6 +72,8 @@ pub struct Lower<'a> {
     reading: Vec<(u32, u32)>,
     /// Of a 16-bit register that is part of a word: the word, and which part of it.
     pub parts: HashMap<u32, (Val, u32)>,
+    /// What products in flight read from registers.
+    pub(in crate::codegen) factors: roles::FactorsInFlight,
 }
 
 /// What was known before a role was entered.
@@ -126,6 +128,7 @@ pub fn lower<'a>(
         owners: HashMap::new(),
         reading: Vec::new(),
         parts: HashMap::new(),
+        factors: roles::FactorsInFlight::default(),
     };
     let parameters = lower.parameters();
     lower.b.set_location(kernel.header.span);
@@ -542,7 +545,10 @@ impl<'a> Lower<'a> {
 
     pub fn region(&mut self, region: RegionId) -> Result<Vec<Val>, Diagnostic> {
         let body = self.body;
-        match self.list(&body.regions[region].ops)? {
+        let begun = self.factors.begun();
+        let values = self.list(&body.regions[region].ops)?;
+        self.factors.leave(begun);
+        match values {
             Some(values) => Ok(values),
             None => unreachable!("the verifier checked that regions end in a terminator"),
         }

@@ -621,13 +621,15 @@ pub fn warpgroup_product(product: &WarpgroupProduct) -> Template {
     }
 }
 
-/// Waits for products, and passes what is in flight through. Operands and results: the tiles' registers, of these types.
-pub fn wait_products(pending: u32, types: &[Ty]) -> Template {
+/// Waits for products, and passes what is in flight through. Operands and results: the tiles' registers, of these types; further
+/// operands: so many words that products in flight read.
+pub fn wait_products(pending: u32, types: &[Ty], words: usize) -> Template {
     let letter = |ty: &Ty| if *ty == F32 { "f" } else { "r" };
     let results = types.iter().map(|ty| format!("={}", letter(ty)));
     let operands = (0..types.len()).map(|i| i.to_string());
     let all = results
         .chain(operands)
+        .chain((0..words).map(|_| "r".to_owned()))
         .chain(["~{memory}".to_owned()])
         .collect::<Vec<_>>();
     Template {

@@ -65,6 +65,8 @@ pub enum Instruction {
     FenceAsync,
     /// Products of warpgroups.
     Wgmma,
+    /// Products of warpgroups whose bytes are signed on one side only.
+    WgmmaMixedBytes,
     /// A warpgroup asks for registers, or gives some back.
     SetMaxRegisters,
     /// One lane of a warp is chosen.
@@ -114,6 +116,7 @@ static TABLE: &[Row] = &[
     Row { instruction: Instruction::BulkTensor,       spelling: "cp.async.bulk.tensor",          targets: "nnnnYYYYYY", ptx: (8, 0) },
     Row { instruction: Instruction::FenceAsync,       spelling: "fence.proxy.async",             targets: "nnnnYYYYYY", ptx: (8, 0) },
     Row { instruction: Instruction::Wgmma,            spelling: "wgmma.mma_async.sync.aligned",  targets: "nnnnYnnnnn", ptx: (8, 0) },
+    Row { instruction: Instruction::WgmmaMixedBytes,  spelling: "wgmma.mma_async.sync.aligned.m64n8k32.s32.u8.s8", targets: "nnnnYnnnnn", ptx: (8, 4) },
     Row { instruction: Instruction::SetMaxRegisters,  spelling: "setmaxnreg.sync.aligned",       targets: "nnnnYYYYYY", ptx: (8, 0) },
     Row { instruction: Instruction::Elect,            spelling: "elect.sync",                    targets: "nnnnYYYYYY", ptx: (8, 0) },
     Row { instruction: Instruction::StMatrix,         spelling: "stmatrix.sync.aligned.m8n8.x4.shared.b16", targets: "nnnnYYYYYY", ptx: (7, 8) },

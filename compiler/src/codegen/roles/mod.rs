@@ -16,6 +16,8 @@ mod product;
 mod ring;
 mod turns;
 
+pub(in crate::codegen) use product::FactorsInFlight;
+
 use super::{
     builder::{Effect, I1, I32, Place, Val},
     lower::Lower,

@@ -32,6 +32,43 @@ const STEP_BYTES: u32 = 32;
 /// Rows that are swizzled together.
 const LINES: u32 = 8;
 
+/// Left factors in registers that products in flight may still read: nothing else may take these registers.
+#[derive(Default)]
+pub(in crate::codegen) struct FactorsInFlight {
+    /// Products begun so far.
+    begun: u32,
+    /// The words of each, with the number of its product.
+    words: Vec<(u32, Vec<Val>)>,
+}
+
+impl FactorsInFlight {
+    fn begin(&mut self, left: &Factor, words: &[Val]) {
+        if matches!(left, Factor::Registers) {
+            self.words.push((self.begun, words.to_vec()));
+        }
+        self.begun += 1;
+    }
+
+    /// Products begun so far.
+    pub(in crate::codegen) fn begun(&self) -> u32 {
+        self.begun
+    }
+
+    /// Forgets what products read that have begun since then: their region ends, and its values with it.
+    pub(in crate::codegen) fn leave(&mut self, begun: u32) {
+        self.words.retain(|(number, _)| *number < begun);
+    }
+
+    /// The words that are in use until a wait that leaves `pending` products in flight.
+    fn waited(&mut self, pending: u32) -> Vec<Val> {
+        let all = self.words.iter().flat_map(|(_, words)| words).copied();
+        let all = all.collect();
+        let begun = self.begun;
+        self.words.retain(|(number, _)| begun - number <= pending);
+        all
+    }
+}
+
 impl Lower<'_> {
     pub(in crate::codegen) fn product(
         &mut self,
@@ -49,6 +86,9 @@ impl Lower<'_> {
 
         let (left_elem, left, left_steps) = self.factor(a, op.operands[0], 0, blocks)?;
         let (right_elem, right, steps) = self.factor(b, op.operands[1], 1, 1)?;
+        if left_elem.is_int() && left_elem != right_elem {
+            self.need(Instruction::WgmmaMixedBytes)?;
+        }
         let steps = steps.min(left_steps);
         let accumulate = self.scalar(op.operands[3]);
         let sums = self.get(op.operands[2]);
@@ -70,6 +110,7 @@ impl Lower<'_> {
             args.extend(sums.iter().copied());
             args.push(accumulate);
         }
+        self.factors.begin(&product.left, &left.1);
         args.extend(left.1);
         args.extend(right.1);
         let types = vec![register_type(sum); sums.len()];
@@ -103,7 +144,11 @@ impl Lower<'_> {
             return Ok((elem, (Factor::Registers, words), steps));
         };
         let tile_of = &self.kernel.channels[channel].tiles[tile as usize];
-        let (layout, elem) = (tile_of.layout, tile_of.elem);
+        let layout = tile_of.layout;
+        let elem = match tile_of.elem {
+            DType::F32 => DType::Tf32,
+            elem => elem,
+        };
         let along_rows = transposed != (side == 1);
         let Some((offset, shape)) = SlotPart::of(part, tile_of, along_rows) else {
             unreachable!("the verifier checked where factors begin");
@@ -162,7 +207,7 @@ impl Lower<'_> {
         }
         let args: Vec<Val> = tiles.iter().map(|&i| all[i]).collect();
         let types: Vec<_> = args.iter().map(|v| v.ty).collect();
-        let t = ptx_table::wait_products(0, &types);
+        let t = ptx_table::wait_products(0, &types, 0);
         let waited = self
             .b
             .asm(&t.text, &t.constraints, &types, &args, Effect::Convergent);
@@ -179,9 +224,11 @@ impl Lower<'_> {
     ) -> Result<(), Diagnostic> {
         self.need(Instruction::Wgmma)?;
         let tiles: Vec<_> = op.operands.iter().map(|&v| self.get(v)).collect();
-        let args: Vec<Val> = tiles.iter().flat_map(|regs| regs.to_vec()).collect();
+        let mut args: Vec<Val> = tiles.iter().flat_map(|regs| regs.to_vec()).collect();
         let types: Vec<_> = args.iter().map(|v| v.ty).collect();
-        let t = ptx_table::wait_products(pending, &types);
+        let words = self.factors.waited(pending);
+        let t = ptx_table::wait_products(pending, &types, words.len());
+        args.extend(words);
         let waited = self
             .b
             .asm(&t.text, &t.constraints, &types, &args, Effect::Convergent);

@@ -127,7 +127,8 @@ pub enum OpKind {
     /// `slot`: the role's warps have read it, and say so, in all blocks of the cluster where the channel lies across them.
     ArriveEmpty { channel: ChannelId },
     /// `a, b, acc, accumulate -> t`: begins a product of a warpgroup's kind (`wgmma`), all steps along K as one group; `accumulate`, a `bool`,
-    /// is false where `acc` counts as 0. An operand is a slot (`i32`), or of the left one a tile in registers. The result may be used after
+    /// is false where `acc` counts as 0. An operand is a slot (`i32`), or of the left one a tile in registers; f32 in a slot is read as
+    /// tf32. The result may be used after
     /// [`OpKind::WaitProducts`] only, or as the `acc` of the next product.
     Product {
         a: ProductOperand,

@@ -762,7 +762,12 @@ fn warpgroup_product(
             "a product of {} has K along the rows",
             tile.elem
         );
-        Ok((tile.elem, kept, k))
+        // Products read f32 as tf32.
+        let elem = match tile.elem {
+            DType::F32 => DType::Tf32,
+            elem => elem,
+        };
+        Ok((elem, kept, k))
     };
     ensure!(
         b != ProductOperand::Registers,

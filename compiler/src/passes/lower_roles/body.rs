@@ -8,6 +8,7 @@ use tesserine_set::DType;
 use super::{
     LowerRole, Refused, copies,
     flight::{Flying, Freed, Held, Place, Ring, State},
+    forms::{Form, Lies},
     not_yet,
     rings::{self, Piece, Rings, Slice, Uses},
 };
@@ -227,6 +228,16 @@ impl<'a> Lower<'a> {
                 let shape = self.from.ty(op.results[0]).shape();
                 let cut = self.cut(tile, offsets, shape);
                 self.bound.insert(op.results[0], Bound::Slot(cut));
+                Ok(())
+            }
+            // Products read f32 in a slot as tf32.
+            OpKind::Cast
+                if self.from.ty(op.results[0]).elem() == DType::Tf32
+                    && self.from.ty(op.operands[0]).elem() == DType::F32
+                    && matches!(self.bound[&op.operands[0]], Bound::Slot(_)) =>
+            {
+                let tile = self.bound[&op.operands[0]];
+                self.bound.insert(op.results[0], tile);
                 Ok(())
             }
             // A product that is over.
@@ -770,7 +781,9 @@ impl<'a> Lower<'a> {
 
     /// Waits until at most `pending` products are in flight, and gives back what is free by that.
     pub(super) fn settle(&mut self, pending: u32) {
-        if self.state.flying.iter().any(|f| f.age >= pending) || !self.state.freed.is_empty() {
+        let mut ages = self.state.flying.iter().map(|f| f.age);
+        let reads = self.state.from_registers.iter().any(|&age| age >= pending);
+        if ages.any(|age| age >= pending) || reads || !self.state.freed.is_empty() {
             let values: Vec<ValueId> = self.state.flying.iter().map(|f| f.value).collect();
             let types = values.iter().map(|&v| self.to.ty(v).clone()).collect();
             let kind = role::OpKind::WaitProducts { pending };
@@ -806,25 +819,26 @@ impl<'a> Lower<'a> {
         let result = self.from.ty(op.results[0]);
         let (m, n) = (result.shape()[0], result.shape()[1]);
         let warps = self.role.head.warps;
-        let elem = self.from.ty(op.operands[0]).elem();
-        if !self.role.target.has(Feature::Wgmma)
-            || !self.role.head.groups
-            || !m.is_multiple_of(16 * warps)
-            || !n.is_multiple_of(8)
-            || n > 256
-            || elem.bits() > 16
-        {
+        if !self.role.target.has(Feature::Wgmma) || !self.role.head.groups {
             let what = format!(
-                "a product of [{m}, {n}] of {elem} by {warps} warps on {}",
+                "a product of [{m}, {n}] by {warps} warps on {}",
                 self.role.target
             );
             return Err(not_yet(op.span, what));
         }
+        let form = Form {
+            left: self.lies(op.operands[0], 0),
+            right: self.lies(op.operands[1], 1),
+            sum: result.elem(),
+            shape: [m, n, self.from.ty(op.operands[0]).shape()[1]],
+            groups: warps / super::GROUP,
+        };
+        if let Some(missing) = form.missing() {
+            let refused = *not_yet(op.span, form);
+            return Err(Box::new(refused.note(missing)));
+        }
         let (a, left) = self.factor(op.operands[0], 0)?;
         let (b, right) = self.factor(op.operands[1], 1)?;
-        if b == ProductOperand::Registers {
-            return Err(not_yet(op.span, "a right factor that lies in no slot"));
-        }
         let ty = typed(as_tile(result));
         let (acc, accumulate) = match op.operands.get(2) {
             Some(&acc) => {
@@ -847,6 +861,9 @@ impl<'a> Lower<'a> {
         let kind = role::OpKind::Product { a, b };
         let value = self.made(kind, vec![left, right, acc, accumulate], ty);
         self.state.begun();
+        if a == ProductOperand::Registers && !self.is_of_products(op.operands[0]) {
+            self.state.from_registers.push(0);
+        }
         for &operand in &op.operands[..2] {
             if let Bound::Slot(tile) = self.bound[&operand] {
                 self.state.reads(tile.channel, tile.slot);
@@ -863,6 +880,17 @@ impl<'a> Lower<'a> {
     pub(super) fn new_key(&mut self) -> u32 {
         self.next_key += 1;
         self.next_key
+    }
+
+    /// Of what a factor is, and where it lies; `side` is 1 of the right one.
+    fn lies(&self, value: ValueId, side: u32) -> (DType, Lies) {
+        let lies = match self.bound[&value] {
+            Bound::Value(_) => Lies::Registers,
+            Bound::Slot(tile) => Lies::Slot {
+                along_k: tile.transposed == (side == 1),
+            },
+        };
+        (self.from.ty(value).elem(), lies)
     }
 
     fn factor(&mut self, value: ValueId, side: u32) -> Result<(ProductOperand, ValueId), Refused> {
@@ -922,9 +950,14 @@ impl<'a> Lower<'a> {
             offsets,
             transposed: tile.transposed,
         };
-        let ty = Type::tile(of.elem, shape);
-        let read = self.made(kind, vec![tile.slot], typed(ty.clone()));
+        let mut ty = Type::tile(of.elem, shape);
+        let mut read = self.made(kind, vec![tile.slot], typed(ty.clone()));
         let wanted = self.from.ty(value);
+        if wanted.elem() != ty.elem() {
+            ty = ty.with_elem(wanted.elem());
+            let kind = role::OpKind::Tile(OpKind::Cast);
+            read = self.made(kind, vec![read], typed(ty.clone()));
+        }
         if *wanted == ty {
             return read;
         }

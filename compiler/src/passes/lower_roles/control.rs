@@ -304,6 +304,7 @@ impl Lower<'_> {
         let region = op.regions[0];
         let arguments = &self.from.regions[region].args;
         let around = self.into;
+        self.finish_factors();
         let operands: Vec<ValueId> = op.operands.iter().map(|&v| self.value(v)).collect();
         let (bounds, inits) = operands.split_at(3);
         let is_pending: Vec<bool> = op
@@ -366,9 +367,7 @@ impl Lower<'_> {
                 keys.iter().copied().zip(only_pending(own)).collect();
             self.state = self.unpack(&entry, touched, &head, &pending, packed);
             self.ops(region)?;
-            if self.makes_factors(region) {
-                self.settle(0);
-            }
+            self.finish_factors();
             let mut values = self.yielded(region);
             let end = self.state.clone();
             let ends = only_pending(&values);
@@ -418,6 +417,7 @@ impl Lower<'_> {
             self.state = entry.clone();
             self.into = self.to.new_region();
             self.ops(region)?;
+            self.finish_factors();
             let values = self.yielded(region);
             let end = self.state.clone();
             let ends: Vec<ValueId> = pending.iter().map(|&i| values[i]).collect();

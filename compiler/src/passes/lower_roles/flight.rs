@@ -13,6 +13,8 @@ pub(super) struct State {
     pub(super) channels: BTreeMap<ChannelId, Ring>,
     /// Products that may be in flight.
     pub(super) flying: Vec<Flying>,
+    /// The age of each product that may still read its left factor from registers.
+    pub(super) from_registers: Vec<u32>,
     /// Slots that are given back once the products that read them are over, the oldest first.
     pub(super) freed: Vec<Freed>,
     /// Bulk copies may still read slots that they store.
@@ -76,6 +78,7 @@ impl State {
         let held = held.filter_map(|h| h.read.as_mut());
         ages.chain(freed)
             .chain(held)
+            .chain(&mut self.from_registers)
             .for_each(|age| *age = age.saturating_add(1));
     }
 
@@ -95,6 +98,7 @@ impl State {
     /// At most `pending` products are in flight from here on. Gives the slots that are free by that.
     pub(super) fn waited(&mut self, pending: u32) -> Vec<Freed> {
         self.flying.retain(|f| f.age < pending);
+        self.from_registers.retain(|&age| age < pending);
         for held in self.channels.values_mut().flat_map(|c| &mut c.held) {
             held.read = held.read.filter(|&age| age < pending);
         }

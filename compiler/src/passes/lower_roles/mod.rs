@@ -13,6 +13,7 @@ mod control;
 mod copies;
 mod factors;
 mod flight;
+mod forms;
 mod limits;
 mod over;
 mod parts;
