@@ -747,6 +747,7 @@ fn to_roles(kernel: &Kernel, bytes: &[u8]) -> role::Kernel {
             warps: 4,
             registers: None,
             body,
+            like: None,
         }],
         buffers,
         channels: cranelift_entity::PrimaryMap::new(),

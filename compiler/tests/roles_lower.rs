@@ -370,25 +370,50 @@ fn a_product_carried_in_flight_keeps_its_registers() {
     }
 }
 
-/// Attention gives its queries back before its last product, though it says so behind all else: they arrive under the end of the tile.
-#[test]
-fn a_slot_is_given_back_behind_its_last_reader() {
+/// A body of the sample in `file`, in role IR.
+fn of_sample(file: &str, instance: &str) -> (tile::Kernel, role::Kernel) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut session = Session::new();
-    let path = root.join("tests/samples/attention_prefill.tess");
+    let path = root.join("tests/samples").join(file);
     let target = Target::parse("sm_90a").expect("a target");
-    let instance = "prefill<bf16, DQ = 64, DV = 64>";
-    let made = session
+    let mut made = session
         .load(&path, None)
         .and_then(|module| session.instantiate(module, instance, target))
         .unwrap_or_else(|e| panic!("{e:?}"));
-    let kernel = &made.bodies[0];
+    let kernel = made.bodies.swap_remove(0);
+    let role = passes::lower(&kernel, &target).unwrap_or_else(|e| panic!("{e:?}"));
+    (kernel, role)
+}
+
+/// Two replicas that do the same to their own rings share one body, which knows who executes it; where they take turns they keep their own.
+#[test]
+fn replicas_share_a_body_where_theirs_are_alike() {
+    let shares = |role: &role::Kernel| role.roles.iter().filter(|r| r.like.is_some()).count();
+    let instance = "prefill<bf16, DQ = 64, DV = 64>";
+    let (_, role) = of_sample("attention_prefill.tess", instance);
+    assert_eq!(shares(&role), 1);
+    assert!(!steps(&role, "math[0]", &["replica"]).is_empty());
+    let text = role.to_string();
+    let parsed = role::parse(&text).unwrap_or_else(|e| panic!("{e:?}"));
+    assert_eq!(parsed.to_string(), text);
+
+    let instance = "prefill<bf16, DQ = 64, DV = 64, PP = true>";
+    assert_eq!(shares(&of_sample("attention_prefill.tess", instance).1), 0);
+    // They read each other's rings.
+    let instance = "mla_decode<bf16, P = 64>";
+    assert_eq!(shares(&of_sample("mla_decode.tess", instance).1), 0);
+}
+
+/// Attention gives its queries back before its last product, though it says so behind all else: they arrive under the end of the tile.
+#[test]
+fn a_slot_is_given_back_behind_its_last_reader() {
+    let instance = "prefill<bf16, DQ = 64, DV = 64>";
+    let (kernel, role) = of_sample("attention_prefill.tess", instance);
     let number = kernel
         .channels
         .iter()
         .position(|(_, channel)| channel.name == "qc[0]")
         .expect("a channel of queries");
-    let role = passes::lower(kernel, &target).unwrap_or_else(|e| panic!("{e:?}"));
     let found = steps(&role, "math[0]", &["arrive_empty", "product"]);
     let release = format!("arrive_empty channel{number}");
     let at = found.iter().position(|line| *line == release);

@@ -75,7 +75,7 @@ impl Lower<'_> {
         match layout {
             Some(layout) => {
                 let buffer = ConvertBuffer::new(layout, layout, elem);
-                let regs = self.pass_tile(&olds, [layout, layout], &buffer, start, elem)?;
+                let regs = self.pass_tile(&olds, [layout, layout], &buffer, (start, None), elem)?;
                 self.set(result, regs);
             }
             None => {

@@ -57,7 +57,8 @@ impl Lower<'_> {
         };
         let buffer = ConvertBuffer::new(from, to, elem);
         let start = self.kernel.buffers[scratch].offset.unwrap_or(0);
-        let regs = self.pass_tile(&operand, [from, to], &buffer, start, elem)?;
+        let shift = self.replica_shift(scratch);
+        let regs = self.pass_tile(&operand, [from, to], &buffer, (start, shift), elem)?;
         self.set(result, regs);
         Ok(())
     }
@@ -68,13 +69,17 @@ impl Lower<'_> {
         regs: &[Val],
         [from, to]: [&Layout; 2],
         buffer: &ConvertBuffer,
-        start: u32,
+        (start, shift): (u32, Option<Val>),
         elem: DType,
     ) -> Result<Vec<Val>, Diagnostic> {
         self.claim_shared(start, buffer.bytes)?;
-        self.write_tile(regs, from, buffer, start, elem);
+        let begin = match shift {
+            Some(shift) => self.b.add(Val::i32(start), shift),
+            None => Val::i32(start),
+        };
+        self.write_tile(regs, from, buffer, begin, elem);
         self.barrier()?;
-        let regs = self.read_tile([from, to], buffer, start, elem);
+        let regs = self.read_tile([from, to], buffer, begin, elem);
         self.note_shared_read(start, buffer.bytes);
         Ok(regs)
     }
@@ -92,9 +97,9 @@ impl Lower<'_> {
     }
 
     /// The byte at which the thread's elements begin in shared memory.
-    fn thread_bytes(&mut self, layout: &Layout, strides: &[u32], start: u32) -> Val {
+    fn thread_bytes(&mut self, layout: &Layout, strides: &[u32], start: Val) -> Val {
         let coordinates = self.thread_coordinates(layout);
-        let mut bytes = Val::i32(start);
+        let mut bytes = start;
         for (&c, &stride) in coordinates.iter().zip(strides) {
             let part = self.b.mul(c, Val::i32(stride));
             bytes = self.b.add(bytes, part);
@@ -123,7 +128,7 @@ impl Lower<'_> {
         regs: &[Val],
         layout: &Layout,
         buffer: &ConvertBuffer,
-        start: u32,
+        start: Val,
         elem: DType,
     ) {
         let strides = Self::byte_strides(buffer);
@@ -191,7 +196,7 @@ impl Lower<'_> {
         &mut self,
         [from, layout]: [&Layout; 2],
         buffer: &ConvertBuffer,
-        start: u32,
+        start: Val,
         elem: DType,
     ) -> Vec<Val> {
         let strides = Self::byte_strides(buffer);
@@ -208,7 +213,7 @@ impl Lower<'_> {
                 self.b.offset(pointer, Val::i64(bytes.into()))
             } else {
                 let there = self.b.add(base, Val::i32(bytes));
-                let there = self.b.select(inside, there, Val::i32(start));
+                let there = self.b.select(inside, there, start);
                 self.shared_pointer(there)
             };
             let words = self.load_shared(place, width * buffer.element);

@@ -693,6 +693,11 @@ impl<'a> Lower<'a> {
                 scratch,
             } => self.through(op, through, *scratch),
             OpKind::Barrier => self.barrier(),
+            OpKind::Replica => {
+                let replica = self.replica();
+                self.set(op.results[0], vec![replica]);
+                Ok(())
+            }
             OpKind::Dot { strategy } => self.dot(op, *strategy),
             OpKind::CopyAsync {
                 channel,
@@ -935,6 +940,10 @@ impl<'a> Lower<'a> {
         self.in_role.is_some()
     }
 
+    pub(super) fn role_at_hand(&self) -> Option<InRole> {
+        self.in_role
+    }
+
     /// What the thread knows of its role.
     pub fn in_role(&self) -> InRole {
         self.in_role
@@ -998,7 +1007,7 @@ impl<'a> Lower<'a> {
                 self.b.call(
                     None,
                     "llvm.nvvm.barrier.cta.sync.aligned.count",
-                    &[Val::i32(number), Val::i32(self.threads)],
+                    &[number, Val::i32(self.threads)],
                     Effect::Convergent,
                 );
             }

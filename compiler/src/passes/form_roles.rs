@@ -52,6 +52,7 @@ pub fn run(kernel: &tile::Kernel, target: Target) -> Result<role::Kernel, Diagno
             warps,
             registers: None,
             body,
+            like: None,
         }],
         buffers: PrimaryMap::new(),
         channels: PrimaryMap::new(),

@@ -1,7 +1,7 @@
 //! Passes: from tile IR to role IR that code can be generated from.
 //!
 //! ```text
-//! tile IR ──expand──▶ ──expand_f64──▶ ──simplify──▶ ──release_early──▶ ──unroll_pending──▶ tile IR ──form_roles──▶ role IR ──pipeline──▶ ──assign_layouts──▶ ──allocate──▶ ──insert_barriers──▶ role IR
+//! tile IR ──expand──▶ ──expand_f64──▶ ──simplify──▶ ──release_early──▶ ──unroll_pending──▶ tile IR ──form_roles──▶ role IR ──pipeline──▶ ──assign_layouts──▶ ──allocate──▶ ──insert_barriers──▶ ──share_replicas──▶ role IR
 //! ```
 //!
 //! One file a pass. [`PASSES`] is the one list that says their order, their names for `--dump-after`, and what they do.
@@ -21,6 +21,7 @@ mod insert_barriers;
 mod lower_roles;
 mod pipeline;
 mod release_early;
+mod share_replicas;
 mod simplify;
 mod unroll_pending;
 
@@ -101,6 +102,11 @@ pub const PASSES: &[PassInfo] = &[
         name: "insert_barriers",
         what: "orders what the threads of a block store, and reload or store again",
         run: Run::Role(insert_barriers::run),
+    },
+    PassInfo {
+        name: "share_replicas",
+        what: "lets two replicas of a role run one body, where theirs are alike",
+        run: Run::Role(share_replicas::run),
     },
 ];
 

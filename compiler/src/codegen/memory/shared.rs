@@ -54,8 +54,11 @@ impl<'a> Lower<'a> {
         let tile = &channel.tiles[tile as usize];
         let slot = self.scalar(slot);
         let slot = self.b.resize(slot, I32, true);
-        let slot = self.b.mul(slot, Val::i32(channel.slot_bytes()));
-        let slot = self.b.resize(slot, I64, false);
+        let mut slot = self.b.mul(slot, Val::i32(channel.slot_bytes()));
+        if let Some(shift) = self.replica_shift(channel.buffer) {
+            slot = self.b.add(slot, shift);
+        }
+        let slot = self.b.resize(slot, I64, true);
         let start = self.kernel.buffers[channel.buffer].offset.unwrap_or(0) + tile.offset;
         SharedPlan {
             tile,

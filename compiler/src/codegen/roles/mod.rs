@@ -19,13 +19,13 @@ mod turns;
 pub(in crate::codegen) use product::FactorsInFlight;
 
 use super::{
-    builder::{Effect, I1, I32, Place, Val},
+    builder::{Effect, I1, I32, I64, Place, Val},
     lower::Lower,
     ptx_table,
 };
 use crate::{
     diagnostics::Diagnostic,
-    ir::role::{Kernel, Role},
+    ir::role::{BufferId, Kernel, Role},
     target::{Target, legality::Instruction},
 };
 
@@ -38,7 +38,9 @@ pub struct InRole {
     /// The role's number, from 1 on.
     pub number: u32,
     /// The number of its barrier; `None` where all of the block's threads meet.
-    pub barrier: Option<u32>,
+    pub barrier: Option<Val>,
+    /// Where another role executes the same body: which of the two the thread belongs to, 0 or 1, and the other's place among the roles.
+    pub replica: Option<(Val, usize)>,
     /// The warpgroup's number in the role: the same in a warp.
     pub group: Val,
     /// Whether the thread is the first lane of its warp.
@@ -67,7 +69,30 @@ pub fn warps(kernel: &Kernel) -> u32 {
     }
 }
 
+/// The place of the role that executes the body of the `number`-th.
+fn twin_of(kernel: &Kernel, number: u32) -> Option<usize> {
+    let is = |role: &Role| role.like.as_ref().is_some_and(|l| l.role + 1 == number);
+    kernel.roles.iter().position(is)
+}
+
 impl<'a> Lower<'a> {
+    /// 0 in the role whose body this is, 1 in the other that executes it.
+    pub(super) fn replica(&mut self) -> Val {
+        match self.in_role().replica {
+            Some((which, _)) => self.b.resize(which, I64, false),
+            None => Val::i64(0),
+        }
+    }
+
+    /// How far the bytes that a role's buffer begins at lie before those of the thread's own replica.
+    pub(in crate::codegen) fn replica_shift(&mut self, own: BufferId) -> Option<Val> {
+        let (which, twin) = self.role_at_hand()?.replica?;
+        let like = self.kernel.roles[twin].like.as_ref()?;
+        let [own, other] =
+            [own, *like.buffers.get(&own)?].map(|id| self.kernel.buffers[id].offset.unwrap_or(0));
+        Some(self.b.mul(which, Val::i32(other.wrapping_sub(own))))
+    }
+
     /// The kernel's roles, each by its warps.
     pub(super) fn roles(&mut self) -> Result<(), Diagnostic> {
         let kernel = self.kernel;
@@ -110,8 +135,16 @@ impl<'a> Lower<'a> {
                 if !groups.contains(&(role.first_warp / GROUP)) {
                     continue;
                 }
+                if role.like.is_some() {
+                    continue;
+                }
                 let (here, other) = (self.b.label(), self.b.label());
-                let inside = self.is_within(warp, role.first_warp, role.warps);
+                let mut inside = self.is_within(warp, role.first_warp, role.warps);
+                if let Some(twin) = twin_of(kernel, number) {
+                    let twin = &kernel.roles[twin];
+                    let also = self.is_within(warp, twin.first_warp, twin.warps);
+                    inside = self.b.or(inside, also);
+                }
                 self.b.branch(inside, here, other, false);
                 self.b.begin(here);
                 self.role(role, number, block, warp)?;
@@ -141,11 +174,24 @@ impl<'a> Lower<'a> {
         let section = self.b.open_prologue();
         let place = self.b.go_to(Place::Prologue);
         let first = role.first_warp;
-        let warp = self.b.sub(warp, Val::i32(first));
+        let mut warp = self.b.sub(warp, Val::i32(first));
+        let mut barrier = Val::i32(number);
+        let mut replica = None;
+        if let Some(twin) = twin_of(self.kernel, number) {
+            // The twin's warps follow the role's.
+            let distance = self.kernel.roles[twin].first_warp - first;
+            let second = self.b.icmp("uge", warp, Val::i32(distance));
+            let which = self.b.cast("zext", second, I32);
+            let before = self.b.mul(which, Val::i32(distance));
+            warp = self.b.sub(warp, before);
+            let more = self.b.mul(which, Val::i32(twin as u32 + 1 - number));
+            barrier = self.b.add(barrier, more);
+            replica = Some((which, twin));
+        }
         let lane = self.b.and(block, Val::i32(Target::WARP - 1));
         let inside = self.b.shl(warp, 5);
         let thread = match first {
-            0 => block,
+            0 if replica.is_none() => block,
             _ => self.b.or(inside, lane),
         };
         let first_lane = self.b.icmp("eq", lane, Val::i32(0));
@@ -160,7 +206,8 @@ impl<'a> Lower<'a> {
             thread,
             InRole {
                 number,
-                barrier: (!alone).then_some(number),
+                barrier: (!alone).then_some(barrier),
+                replica,
                 group,
                 first_lane,
                 leader,

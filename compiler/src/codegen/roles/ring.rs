@@ -29,7 +29,10 @@ impl Lower<'_> {
         let slot = self.scalar(slot);
         let slot = self.b.resize(slot, I32, true);
         let distance = self.b.mul(slot, Val::i32(8));
-        let base = self.shared_address(first);
+        let mut base = self.shared_address(first);
+        if let Some(shift) = self.replica_shift(barriers.buffer) {
+            base = self.b.add(base, shift);
+        }
         self.b.add(base, distance)
     }
 
@@ -47,7 +50,10 @@ impl Lower<'_> {
         let slot = self.scalar(slot);
         let slot = self.b.resize(slot, I32, true);
         let distance = self.b.mul(slot, Val::i32(channel.slot_bytes()));
-        let base = self.shared_address(first);
+        let mut base = self.shared_address(first);
+        if let Some(shift) = self.replica_shift(channel.buffer) {
+            base = self.b.add(base, shift);
+        }
         self.b.add(base, distance)
     }
 

@@ -19,7 +19,7 @@ pub use ops::*;
 pub use parse::parse;
 pub use verify::verify;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use cranelift_entity::{PrimaryMap, entity_impl};
 
@@ -82,6 +82,17 @@ pub struct Role {
     /// The root region's arguments are the role's state, `i32` scalars that are 0 at first; `return` gives the state with which the next tile
     /// of a persistent kernel begins.
     pub body: RoleBody,
+    /// Its warps execute another role's body.
+    pub like: Option<Like>,
+}
+
+/// Whose body a role executes. Its own says the same, and is not compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Like {
+    /// The number of the role, whose body knows by [`OpKind::Replica`] who executes it.
+    pub role: u32,
+    /// Of that body's buffers, those in whose place this role has its own.
+    pub buffers: BTreeMap<BufferId, BufferId>,
 }
 
 /// How a bulk copy sees a view: as the driver's `cuTensorMapEncodeTiled` wants it, the innermost dimension first.

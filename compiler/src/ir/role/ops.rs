@@ -95,6 +95,8 @@ pub enum OpKind {
     },
     /// All threads of the role arrive and see each other's stores.
     Barrier,
+    /// `-> i64`: 0 in the role whose body this is, 1 in the one that is [like](super::Like) it.
+    Replica,
 
     /// `slot, phase`: waits until the slot is full in that phase. Bulk copies and products that follow see what threads have copied to it.
     WaitFull { channel: ChannelId },

@@ -1,9 +1,11 @@
 //! Reading the textual form of role operations, layouts, buffers and roles.
 
+use std::collections::BTreeMap;
+
 use cranelift_entity::PrimaryMap;
 
 use super::{
-    Buffer, BufferId, Channel, ChannelId, Fill, Kernel, MapDim, OpKind, ProductOperand,
+    Buffer, BufferId, Channel, ChannelId, Fill, Kernel, Like, MapDim, OpKind, ProductOperand,
     RingBarriers, Role, SharedTile, SlotPart, Strategy, TensorMap, Type,
 };
 use crate::{
@@ -75,6 +77,20 @@ pub fn parse(text: &str) -> Result<Kernel, ParseError> {
         } else {
             None
         };
+        let mut like = None;
+        if p.eat_word("like") {
+            let (role, count) = (p.integer()?, p.integer::<u32>()?);
+            let mut found = BTreeMap::new();
+            for _ in 0..count {
+                let own = p.buffer()?;
+                p.expect_word("as")?;
+                found.insert(own, p.buffer()?);
+            }
+            like = Some(Like {
+                role,
+                buffers: found,
+            });
+        }
         let body = p.body()?;
         roles.push(Role {
             name,
@@ -82,6 +98,7 @@ pub fn parse(text: &str) -> Result<Kernel, ParseError> {
             warps,
             registers,
             body,
+            like,
         });
     }
     Ok(Kernel {
@@ -460,6 +477,7 @@ pub(super) fn parse_op(p: &mut Parser<'_>) -> Result<(OpKind, Vec<ValueId>), Par
             Ok((OpKind::WaitStores { pending, read }, Vec::new()))
         }
         "barrier" => Ok((OpKind::Barrier, Vec::new())),
+        "replica" => Ok((OpKind::Replica, Vec::new())),
         _ => {
             let (kind, operands) = parse_tile_op(word, p)?;
             Ok((OpKind::Tile(kind), operands))

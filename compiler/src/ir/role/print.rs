@@ -254,6 +254,7 @@ impl Dialect for OpKind {
                 out.operands(operands);
             }
             OpKind::Barrier => out.write("barrier"),
+            OpKind::Replica => out.write("replica"),
         }
     }
 
@@ -352,6 +353,12 @@ impl fmt::Display for Kernel {
             }
             if let Some(registers) = role.registers {
                 write!(out, "registers {registers} ");
+            }
+            if let Some(like) = &role.like {
+                write!(out, "like {} {} ", like.role, like.buffers.len());
+                for (own, other) in &like.buffers {
+                    write!(out, "{own} as {other} ");
+                }
             }
             out.body(&role.body);
         }

@@ -189,6 +189,7 @@ impl Verifiable for OpKind {
             | OpKind::WriteShared { .. }
             | OpKind::ReadShared { .. }
             | OpKind::Barrier
+            | OpKind::Replica
             | OpKind::WaitFull { .. }
             | OpKind::WaitEmpty { .. }
             | OpKind::ExpectBytes { .. }
@@ -600,6 +601,14 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
                     }),
                 "{result} at {offsets:?} does not lie in its tile of the channel"
             );
+        }
+        OpKind::Replica => {
+            let found = op.results.iter().map(|&r| &body.ty(r).ty);
+            let wide = tile::Type::Scalar(DType::I64);
+            ensure!(
+                op.operands.is_empty() && found.eq([&wide]) && op.regions.is_empty(),
+                "has no operands and an `i64`"
+            )
         }
         OpKind::Barrier
         | OpKind::CommitCopies

@@ -103,6 +103,7 @@ fn lower(kernel: &tile::Kernel, roles: OpId, target: Target) -> Result<role::Ker
             warps: head.warps,
             registers,
             body,
+            like: None,
         });
     }
     let channels = kernel.channels.keys();
