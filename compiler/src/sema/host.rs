@@ -286,6 +286,23 @@ impl<'a> Evaluator<'a> {
         Ok(facts)
     }
 
+    /// Whether a part of what an expression states is false whatever a launch gives.
+    pub fn never_holds(&mut self, expr: &'a ast::Expr) -> Eval<bool> {
+        match &expr.kind {
+            ExprKind::Paren(inner) => self.never_holds(inner),
+            ExprKind::Binary {
+                op: ast::BinaryOp::AndAlso,
+                left,
+                right,
+            } => Ok(self.never_holds(left)? || self.never_holds(right)?),
+            _ if !is_condition(expr) => Ok(false),
+            _ => {
+                let formula = self.host(expr, false, codes::E0504, "a fact")?;
+                Ok(formula.as_int() == Some(0))
+            }
+        }
+    }
+
     /// The facts that an expression states: several if they are joined by `&&`.
     pub fn facts(&mut self, expr: &'a ast::Expr, out: &mut Vec<Fact>) -> Eval<()> {
         match &expr.kind {

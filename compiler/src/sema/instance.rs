@@ -546,6 +546,9 @@ impl<'e, 'a> Maker<'e, 'a> {
         if own {
             self.ev.frame().module = self.source_module;
             for fact in &self.source.wheres {
+                if self.ev.never_holds(fact)? {
+                    return Ok(None);
+                }
                 self.ev.facts(fact, &mut facts)?;
             }
         }
