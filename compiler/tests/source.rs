@@ -10,6 +10,8 @@ use tesserine_compiler::{
     diagnostics::{Diagnostics, render},
     emit::source,
     ir::tile,
+    span::SourceMap,
+    syntax::format,
     target::Target,
 };
 
@@ -113,6 +115,12 @@ fn difference(a: &str, b: &str) -> Option<String> {
 /// Prints a body and reads it again: whether it has the same operations; if not, or if `always`, it has the same code. Else what is wrong.
 fn again(session: &Session, kernel: &tile::Kernel, always: bool) -> Result<bool, String> {
     let text = source::print(kernel, target()).map_err(|e| told(session, &e))?;
+    let mut sources = SourceMap::default();
+    let file = sources.add("printed.tess", text.clone());
+    let formatted = format(&sources, file).map_err(|e| format!("{e:?}\n{text}"))?;
+    if let Some(which) = difference(&text, &formatted) {
+        return Err(format!("it is not in its one form:\n{which}"));
+    }
     let name = kernel.header.name.split('<').next().expect("a name");
     let (own, back) = read_back(&text, name).map_err(|e| format!("{e}\n{text}"))?;
     let which = difference(&operations(kernel), &operations(&back));

@@ -121,6 +121,8 @@ fn pieces(text: &str, mut operators: Vec<u32>) -> Vec<Piece<'_>> {
                     closers.push(role);
                 }
                 Token::BraceClose => role = closers.pop().unwrap_or(Role::Plain),
+                // `order rev(i)`: what stands behind `order` is written as a call.
+                Token::Rev if before.is_some_and(|(t, _)| t == Token::Order) => {}
                 _ if is_soft(token)
                     && before.is_some_and(|(t, r)| {
                         ends_operand(t, r) || r == Role::Keyword || t == Token::Grid
