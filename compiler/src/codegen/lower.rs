@@ -59,7 +59,7 @@ pub struct Lower<'a> {
     /// Of a kernel of several roles.
     in_role: Option<InRole>,
     /// Where the kernel's tensor maps are.
-    maps: Vec<Val>,
+    pub(super) maps: Vec<Val>,
     version: PtxVersion,
     values: HashMap<ValueId, Regs>,
     arguments: HashMap<Argument, Val>,

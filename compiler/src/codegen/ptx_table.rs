@@ -354,6 +354,14 @@ pub fn make_barriers(depth: u32, full: u32, empty: u32) -> Template {
     }
 }
 
+/// Operands: the map, a predicate.
+pub fn prefetch_map() -> Template {
+    Template {
+        text: "@$1 prefetch.tensormap [$0];".to_owned(),
+        constraints: "l,b,~{memory}".to_owned(),
+    }
+}
+
 /// Barriers that were made are seen by all blocks of the cluster, and by bulk copies.
 pub fn fence_barriers() -> Template {
     Template {

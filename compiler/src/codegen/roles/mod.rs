@@ -97,6 +97,7 @@ impl<'a> Lower<'a> {
     pub(super) fn roles(&mut self) -> Result<(), Diagnostic> {
         let kernel = self.kernel;
         let (block, cluster) = (self.thread, kernel.header.cluster());
+        self.prefetch_maps();
         self.begin_together(cluster)?;
         self.wait_for_the_grid_before()?;
 
@@ -250,6 +251,21 @@ impl<'a> Lower<'a> {
             self.meet(cluster)?;
         }
         Ok(())
+    }
+
+    /// Tensor maps come into the cache while the block prepares the rest.
+    fn prefetch_maps(&mut self) {
+        let first = self.b.icmp("eq", self.thread, Val::i32(0));
+        for map in self.maps.clone() {
+            let t = ptx_table::prefetch_map();
+            self.b.asm(
+                &t.text,
+                &t.constraints,
+                &[],
+                &[map, first],
+                Effect::Convergent,
+            );
+        }
     }
 
     /// Where launches overlap: what is above runs while the grid before this one ends; what it wrote is read below only.
