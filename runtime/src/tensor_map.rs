@@ -75,7 +75,13 @@ impl MapParameters {
                 "it begins at {address:#x}, which is no multiple of {ALIGN} bytes"
             )));
         }
-        let bytes = i128::from(record.elem.bits() / 8);
+        // Of packed elements, the map sees bytes: its innermost steps are as many of them as share one.
+        let bits = i128::from(record.elem.bits());
+        let innermost = record.dims.first().map_or(1, |d| i128::from(d.step));
+        let bytes = match record.elem.is_packed() {
+            true => innermost * bits / 8,
+            false => bits / 8,
+        };
         let empty = shape.contains(&0);
         let mut parameters = MapParameters {
             data_type,
@@ -104,7 +110,7 @@ impl MapParameters {
             // One that is empty is never copied from, and the driver takes none.
             parameters.global_dim[i] = extent.max(1);
             parameters.box_dim[i] = dim.extent_of_box;
-            let stride = i128::from(stride) * i128::from(dim.step) * bytes;
+            let stride = i128::from(stride) * i128::from(dim.step) * bits / 8;
             if i == 0 {
                 if stride != bytes {
                     return Err(refused(format!(
@@ -263,7 +269,7 @@ fn data_type(elem: DType) -> Option<DataType> {
         DType::I64 => DataType::Int64,
         DType::U64 => DataType::Uint64,
         DType::I16 | DType::U16 => DataType::Uint16,
-        t if t.bits() == 8 => DataType::Uint8,
+        t if t.bits() <= 8 => DataType::Uint8,
         _ => return None,
     })
 }

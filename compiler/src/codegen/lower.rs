@@ -846,6 +846,9 @@ impl<'a> Lower<'a> {
         let result = self.elem(op.results[0]);
         match (kind, operands) {
             (Tile::Unary(unary), [a]) => a.iter().map(|&a| self.unary(*unary, a, elem)).collect(),
+            (Tile::Binary(BinaryOp::Mul), [a, b]) if self.multiplies_pairs(result, a.len()) => {
+                Ok(self.products_of_pairs(a, b, result))
+            }
             (Tile::Binary(binary), [a, b]) => {
                 let known = self.is_nonnegative(op.operands[0], 8)
                     && self.is_nonnegative(op.operands[1], 8);

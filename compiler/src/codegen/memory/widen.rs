@@ -12,7 +12,7 @@ use crate::{
     codegen::{
         builder::{Effect, I32, Place, Val},
         lower::Lower,
-        ptx_table,
+        ptx_table, roles,
     },
     diagnostics::Diagnostic,
     ir::{
@@ -20,6 +20,7 @@ use crate::{
         role::{ChannelId, OpKind},
     },
     layout::{Layout, swizzle::CHUNK},
+    target::Feature,
 };
 
 /// Columns of packed elements in a chunk, and in a word.
@@ -122,13 +123,13 @@ impl Lower<'_> {
             let byte = at[1] % OF_CHUNK / OF_WORD;
             let picked = Val::i32((4 + byte) << 12 | byte << 4);
             let tops = self.permute(low, high, picked);
-            let sign = self
-                .b
-                .and(tops, Val::int(0x8000_8000_u32 as i32 as i64, I32));
+            // The power has the sign.
+            let sign = Val::int(0x8000_8000_u32 as i32 as i64, I32);
+            let sign = self.b.and(tops, sign);
+            let power = self.b.xor(sign, Val::int(half.rebias, I32));
             let size = self.b.lshr(tops, half.shift);
             let size = self.b.and(size, Val::int(half.mask, I32));
-            let bits = self.b.or(sign, size);
-            let word = self.product_of_halves(half.product, bits, Val::int(half.rebias, I32));
+            let word = self.product_of_halves(half.product, size, power);
             regs.extend(self.unpack(&[word], elem, 2));
         }
         Ok(regs)
@@ -140,8 +141,33 @@ impl Lower<'_> {
             .call(Some(I32), "llvm.nvvm.prmt", &[a, b, select], Effect::Pure)
     }
 
+    /// Whether products of 16-bit floats are computed two at a time: between roles, where threads make factors of products.
+    pub(in crate::codegen) fn multiplies_pairs(&self, elem: DType, count: usize) -> bool {
+        Half::of(elem).is_some()
+            && count.is_multiple_of(2)
+            && roles::is_needed(self.kernel)
+            && self.target.has(Feature::Wgmma)
+    }
+
+    /// The products of registers, in pairs.
+    pub(in crate::codegen) fn products_of_pairs(
+        &mut self,
+        a: &[Val],
+        b: &[Val],
+        elem: DType,
+    ) -> Vec<Val> {
+        let name = Half::of(elem).map_or("", |half| half.product);
+        let (left, right) = (self.pack(a, elem), self.pack(b, elem));
+        let pairs: Vec<Val> = left
+            .into_iter()
+            .zip(right)
+            .map(|(a, b)| self.product_of_halves(name, a, b))
+            .collect();
+        self.unpack(&pairs, elem, a.len() as u32)
+    }
+
     /// Two halves times two.
-    pub(in crate::codegen) fn product_of_halves(&mut self, name: &str, a: Val, b: Val) -> Val {
+    fn product_of_halves(&mut self, name: &str, a: Val, b: Val) -> Val {
         let text = format!("{name} $0, $1, $2;");
         self.b.asm(&text, "=r,r,r", &[I32], &[a, b], Effect::Pure)[0]
     }

@@ -207,10 +207,18 @@ pub fn warps_of_layouts(warps: u32) -> u32 {
 }
 
 impl TensorMap {
+    /// Bits of what it counts along its innermost dimension: an element, or of packed ones a byte, as its step there says.
+    pub fn unit_bits(&self) -> u32 {
+        match self.elem.is_packed() {
+            true => self.dims.first().map_or(1, |d| d.step) * self.elem.bits(),
+            false => self.elem.bits(),
+        }
+    }
+
     /// Bytes of one box.
     pub fn box_bytes(&self) -> u32 {
         let elements: u32 = self.dims.iter().map(|d| d.extent_of_box).product();
-        elements * self.elem.bits() / 8
+        elements * self.unit_bits() / 8
     }
 }
 

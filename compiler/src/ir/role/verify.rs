@@ -663,7 +663,7 @@ fn tensor_map(kernel: &Kernel, map: &TensorMap) -> Finding {
         return Err("is of no view".into());
     };
     ensure!(
-        view.dtype.bits() == map.elem.bits() && map.elem.bits() >= 8,
+        view.dtype.bits() == map.elem.bits(),
         "sees {} as {}",
         view.dtype,
         map.elem
@@ -688,7 +688,8 @@ fn tensor_map(kernel: &Kernel, map: &TensorMap) -> Finding {
         bytes.saturating_mul(u64::from(dim.extent_of_box))
     });
     ensure!(bytes <= 1 << 18, "has a box of {bytes} elements");
-    let inner = map.dims[0].extent_of_box * map.elem.bits() / 8;
+    ensure!(map.unit_bits() >= 8, "counts parts of bytes");
+    let inner = map.dims[0].extent_of_box * map.unit_bits() / 8;
     ensure!(
         inner.is_multiple_of(CHUNK)
             && matches!(map.swizzle, 0 | 32 | 64 | 128)

@@ -679,16 +679,23 @@ impl<'a> Lower<'a> {
             .map(|piece| {
                 let at = piece.at.iter();
                 at.map(|c| {
-                    let key = (c.operand, c.plus);
+                    let key = (c.operand, c.per, c.plus);
                     if let Some(&value) = made.get(&key) {
                         return value;
                     }
-                    let value = match (c.operand, c.plus) {
-                        (Some(operand), 0) => starts[operand],
+                    let start = c.operand.map(|operand| match c.per {
+                        1 => starts[operand],
+                        per => {
+                            let per = self.int(per);
+                            self.binary(BinaryOp::Div, starts[operand], per)
+                        }
+                    });
+                    let value = match (start, c.plus) {
+                        (Some(start), 0) => start,
                         (None, plus) => self.int(plus),
-                        (Some(operand), plus) => {
+                        (Some(start), plus) => {
                             let plus = self.int(plus);
-                            self.binary(BinaryOp::Add, starts[operand], plus)
+                            self.binary(BinaryOp::Add, start, plus)
                         }
                     };
                     made.insert(key, value);

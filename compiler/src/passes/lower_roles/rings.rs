@@ -10,14 +10,17 @@ use crate::{
     diagnostics::{Diagnostic, codes},
     ir::{
         OpId, RegionId, ValueDef, ValueId,
-        role::{self, Buffer, Channel, Fill, MapDim, MapId, RingBarriers, SharedTile, TensorMap},
+        role::{
+            self, Buffer, Channel, Fill, MapDim, MapId, RingBarriers, RoleBody, SharedTile,
+            TensorMap,
+        },
         tile::{
             self, BinaryOp, Cache, ChannelId, Constant, Index, OpKind, PutSource, RoleHead, RoleOp,
             Type,
         },
     },
     layout::swizzle::{CHUNK, SharedLayout},
-    passes::access,
+    passes::{access, divisibility::Divisibility},
     span::Span,
 };
 
@@ -367,7 +370,7 @@ pub(super) fn bulk(
             .map(|i| i.operands())
             .sum();
         let known = known_twos(&kernel.body, operands[1 + before], DEEP);
-        let begins = u64::from(elem.bits() / 8) << known.min(31);
+        let begins = (u64::from(elem.bits()) << known.min(31)) / 8;
         if !begins.is_multiple_of(u64::from(ALIGNED)) {
             return Err(format!(
                 "its columns are not known to begin at a multiple of {ALIGNED} bytes"
@@ -484,6 +487,8 @@ pub(super) struct Piece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Coordinate {
     pub(super) operand: Option<usize>,
+    /// What the operand is divided by.
+    pub(super) per: u32,
     pub(super) plus: u32,
 }
 
@@ -508,7 +513,14 @@ fn slice(
     if view.strided {
         return Err(format!("`{name}` may have gaps along its last dimension"));
     }
-    if view.dtype.bits() != elem.bits() || elem.bits() < 8 {
+    // Packed elements are moved by bytes.
+    let per = (8 / elem.bits()).max(1);
+    let whole_bytes =
+        |e| Divisibility::of(header, &RoleBody::new()).formula(e) >= per.trailing_zeros();
+    if elem.is_packed() && !view.extents.last().is_some_and(whole_bytes) {
+        return Err(format!("rows of `{name}` are not known to end with a byte"));
+    }
+    if view.dtype.bits() != elem.bits() {
         return Err(format!("`{name}` is seen with elements of another width"));
     }
     if 1 << access::alignment(header, param, view).min(31) < ALIGNED {
@@ -518,7 +530,7 @@ fn slice(
         return Err(format!("`{name}` has more than {DEEPEST} dimensions"));
     }
     let columns = tile.shape[1];
-    let inner = columns / tile.layout.panels;
+    let inner = columns / per / tile.layout.panels;
     let high = rows.min(LONGEST);
     if inner > LONGEST || !rows.is_multiple_of(high) {
         return Err(format!("a tile of {rows} by {columns} elements"));
@@ -561,7 +573,7 @@ fn slice(
         extents += usize::from(extent.is_some());
         dims.push(MapDim {
             dim: dim as u32,
-            step: 1,
+            step: if dims.is_empty() { per } else { 1 },
             extent: None,
             extent_of_box: of_box,
         });
@@ -580,6 +592,7 @@ fn slice(
         for part in 0..rows / high {
             let at = starts.iter().map(|&(operand, extent)| Coordinate {
                 operand,
+                per: if extent == Some(0) { per } else { 1 },
                 plus: match extent {
                     Some(0) => panel * inner,
                     Some(_) => part * high,
