@@ -135,12 +135,6 @@ fn slots_that_may_be_others_are_refused() {
             "slots of 4096 bytes",
         ),
         (
-            CHANNELS,
-            HAND_ON,
-            "let f = get a; y[i*256 + t*64 +: 64, ..] = get b; release b; release a;",
-            "another one reads",
-        ),
-        (
             &third,
             "let f = get a; let s = await mma(f, f.t);
              if t < 2 { put b in f { s as f16 } } else { put c in f { s as f16 } }",
@@ -190,9 +184,13 @@ fn parts_that_do_not_make_up_a_slot_are_errors() {
         )
     };
     let cases = [
-        (part("[16, 0]"), "overlap", codes::E0705),
-        (part("[0, 0]"), "never filled", codes::E0705),
-        (part("[t, 0]"), "constants", codes::E0010),
+        (part("[16, 0]"), "overlap", codes::E0725),
+        (
+            part("[0, 0]"),
+            "fill 2048 of the 4096 elements",
+            codes::E0725,
+        ),
+        (part("[t, 0]"), "is not fixed", codes::E0725),
     ];
     for (math, named, code) in cases {
         let Err((_, list)) = lowered(channels, &math, STORE) else {

@@ -134,8 +134,8 @@ fn who_waits_for_whom_is_said() {
                     let own = x[i*64 +: 64];
                     {first}
                     {second}
-                    release c[1 - r];
                     if const r == 0 {{ y[i*64 +: 64] = other; }} else {{ z[i*64 +: 64] = other; }}
+                    release c[1 - r];
                 }}
             }}"
         ))
@@ -144,9 +144,9 @@ fn who_waits_for_whom_is_said() {
     assert_eq!(exchange(put, get), "");
     let stuck = exchange(get, put);
     for word in [
-        "E0705",
-        "`swap[0]` waits for a slot of `c[1]`",
-        "`swap[1]` waits for a slot of `c[0]`",
+        "E0721",
+        "`swap[0]` waits for slot 1 of `c[1]`",
+        "`swap[1]` waits for slot 1 of `c[0]`",
     ] {
         assert!(stuck.contains(word), "no {word}: {stuck}");
     }
@@ -174,10 +174,10 @@ fn rings_have_their_depth() {
     assert_eq!(deep(2), "");
     let stuck = deep(1);
     assert!(
-        stuck.contains("`load` waits until a slot of `c` is free"),
+        stuck.contains("`load` waits for a free slot of `c`"),
         "{stuck}"
     );
-    assert!(stuck.contains("`store` waits for a slot of `c`"), "{stuck}");
+    assert!(stuck.contains("`store` waits for slot 2 of `c`"), "{stuck}");
 }
 
 /// A slot that nobody reads, or that one of its readers keeps, is left at the end.
@@ -192,7 +192,7 @@ fn no_slot_is_left() {
         }",
     );
     assert!(
-        kept.contains("slots of `c` are left when the roles end"),
+        kept.contains("`other` still holds a slot of `c` when it ends"),
         "{kept}"
     );
 }
@@ -219,7 +219,7 @@ fn turns_are_taken_one_after_the_other() {
     assert_eq!(turns("3"), "");
     let stuck = turns("1 + 2*r");
     assert!(
-        stuck.contains("`store[1]` waits for its turn at `pingpong`"),
+        stuck.contains("`store[0]` comes to this `pingpong` once, and `store[1]` 3 times"),
         "{stuck}"
     );
 }

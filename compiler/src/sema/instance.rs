@@ -19,6 +19,7 @@ use tesserine_set::{
 use super::{
     Eval, Told,
     call::{CArgument, bare, list},
+    channels,
     eval::{Binding, Evaluator, Frame, find_interface},
     modules::{Def, Module, Program, nearest},
     races, roles, uniform,
@@ -612,6 +613,12 @@ impl<'e, 'a> Maker<'e, 'a> {
             .chain(roles::check_limits(&kernel, ev.target))
         {
             ev.diagnostics.push(diagnostic);
+        }
+        // Roles with errors lack operations.
+        if !ev.diagnostics.has_errors() {
+            for diagnostic in channels::check(&kernel) {
+                ev.diagnostics.push(diagnostic);
+            }
         }
         Ok(Some(Made {
             kernel,

@@ -13,6 +13,7 @@ pub(crate) mod access;
 mod atomics;
 mod builtins;
 pub(crate) mod call;
+mod channels;
 mod check;
 pub(crate) mod eval;
 mod expr;

@@ -1,0 +1,456 @@
+//! The check of channels: kernels that work pass it, and random small roles agree with a simulator that knows nothing of it.
+
+use std::{collections::BTreeMap, fmt::Write, path::Path, time::Instant};
+
+use tesserine_compiler::{Session, diagnostics::render, target::Target};
+
+fn target() -> Target {
+    Target::parse("sm_90a").expect("a target")
+}
+
+/// The codes of what is said of the one kernel `k` of `text`, and all that is said.
+fn codes_of(text: &str) -> (Vec<String>, String) {
+    let mut session = Session::new();
+    let made = session
+        .load_text("k.tess", text)
+        .and_then(|module| session.instantiate(module, "k", target()));
+    match made {
+        Ok(_) => (Vec::new(), String::new()),
+        Err(list) => {
+            let mut all = String::new();
+            for d in list.iter() {
+                all.push_str(&render(d, session.sources(), false));
+            }
+            let codes = list.iter().map(|d| d.code.as_str().to_owned());
+            (codes.collect(), all)
+        }
+    }
+}
+
+#[test]
+fn kernels_with_roles_pass() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let kernels = [
+        ("tests/samples/gemm.tess", "gemm_nt<bf16>"),
+        ("tests/samples/gemm.tess", "gemm_nt_pair<bf16>"),
+        ("tests/samples/gemm_fp8_block.tess", "gemm_fp8_block"),
+        ("tests/samples/gemm_fp4.tess", "gemm_w4a16<bf16>"),
+        (
+            "tests/samples/grouped_gemm.tess",
+            "grouped_gemm<bf16, E = 8>",
+        ),
+        (
+            "tests/samples/attention_prefill.tess",
+            "prefill<bf16, DQ = 128, DV = 128>",
+        ),
+        (
+            "tests/samples/attention_prefill.tess",
+            "prefill<bf16, DQ = 128, DV = 128, PP = true, CAUSAL = false>",
+        ),
+        ("tests/samples/mla_decode.tess", "mla_decode<bf16, P = 64>"),
+        ("tests/conformance/tiles/roles.tess", "specialised<f16>"),
+        ("tests/conformance/tiles/roles.tess", "drawn<f16>"),
+    ];
+    for (file, instance) in kernels {
+        let mut session = Session::new();
+        let begin = Instant::now();
+        let made = session
+            .load(&root.join(file), None)
+            .and_then(|module| session.instantiate(module, instance, target()));
+        println!("{instance}: {:?}", begin.elapsed());
+        let made = made.unwrap_or_else(|list| {
+            let all: String = list
+                .iter()
+                .map(|d| render(d, session.sources(), false))
+                .collect();
+            panic!("{instance} of {file}: {all}")
+        });
+        let roles = made
+            .bodies
+            .iter()
+            .any(|b| b.to_string().contains("\n  roles ("));
+        assert!(roles, "{instance} has no roles");
+    }
+}
+
+// Random roles.
+
+/// How often a loop turns, or when a condition holds: numbers of the launch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Count {
+    A,
+    B,
+    Const(i64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Cond {
+    Above(Count, i64),
+    Less,
+    /// Of the innermost loop.
+    NotFirst,
+    NotLast,
+}
+
+/// What a role does; in a plan for all roles, `Pass` is a put in one and a get in others.
+#[derive(Clone, Debug, PartialEq)]
+enum Node {
+    Pass(usize),
+    Put(usize),
+    Get(usize),
+    Release(usize),
+    Loop(Count, Vec<Node>),
+    If(Cond, Vec<Node>, Vec<Node>),
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (self.0 >> 33) % n
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+#[derive(Debug)]
+struct Program {
+    depths: Vec<u64>,
+    producer: Vec<usize>,
+    readers: Vec<Vec<usize>>,
+    roles: Vec<Vec<Node>>,
+}
+
+fn count(r: &mut Random) -> Count {
+    match r.below(4) {
+        0 | 1 => Count::A,
+        2 => Count::B,
+        _ => Count::Const(1 + r.below(3) as i64),
+    }
+}
+
+fn plan(r: &mut Random, channels: usize, depth: u32, in_loop: bool) -> Vec<Node> {
+    let n = 1 + r.below(3);
+    (0..n)
+        .map(|_| match r.below(if depth == 0 { 2 } else { 5 }) {
+            0 | 1 => Node::Pass(r.below(channels as u64) as usize),
+            2 | 3 => Node::Loop(count(r), plan(r, channels, depth - 1, true)),
+            _ => {
+                let cond = match r.below(if in_loop { 4 } else { 2 }) {
+                    0 => Cond::Above(
+                        if r.one_in(2) { Count::A } else { Count::B },
+                        r.below(3) as i64 - 1,
+                    ),
+                    1 => Cond::Less,
+                    2 => Cond::NotFirst,
+                    _ => Cond::NotLast,
+                };
+                let other = match r.one_in(2) {
+                    true => plan(r, channels, depth - 1, in_loop),
+                    false => Vec::new(),
+                };
+                Node::If(cond, plan(r, channels, depth - 1, in_loop), other)
+            }
+        })
+        .collect()
+}
+
+impl Program {
+    fn make(r: &mut Random) -> Program {
+        let (roles, channels) = (2 + r.below(2) as usize, 1 + r.below(3) as usize);
+        let mut program = Program {
+            depths: (0..channels).map(|_| 1 + r.below(3)).collect(),
+            producer: Vec::new(),
+            readers: Vec::new(),
+            roles: Vec::new(),
+        };
+        for _ in 0..channels {
+            let producer = r.below(roles as u64) as usize;
+            let mut readers: Vec<usize> = (0..roles)
+                .filter(|&x| x != producer && !r.one_in(3))
+                .collect();
+            if readers.is_empty() {
+                readers.push((producer + 1) % roles);
+            }
+            program.producer.push(producer);
+            program.readers.push(readers);
+        }
+        let plan = plan(r, channels, 2, false);
+        for role in 0..roles {
+            let own = program.project(r, &plan, role);
+            program.roles.push(own);
+        }
+        program
+    }
+
+    /// What one role does of the plan, perhaps in another order, perhaps not all of it.
+    fn project(&self, r: &mut Random, plan: &[Node], role: usize) -> Vec<Node> {
+        let mut out = Vec::new();
+        let mut late = Vec::new();
+        for node in plan {
+            match node {
+                Node::Pass(c) if self.producer[*c] == role => out.push(Node::Put(*c)),
+                Node::Pass(c) if self.readers[*c].contains(&role) => {
+                    out.push(Node::Get(*c));
+                    match r.one_in(3) {
+                        true => late.push(Node::Release(*c)),
+                        false => out.push(Node::Release(*c)),
+                    }
+                }
+                Node::Loop(count, body) => {
+                    let body = self.project(r, body, role);
+                    if !body.is_empty() {
+                        out.push(Node::Loop(*count, body));
+                    }
+                }
+                Node::If(cond, a, b) => {
+                    let (a, b) = (self.project(r, a, role), self.project(r, b, role));
+                    if !a.is_empty() || !b.is_empty() {
+                        out.push(Node::If(*cond, a, b));
+                    }
+                }
+                _ => {}
+            }
+        }
+        out.extend(late);
+        if out.len() > 1 && r.one_in(4) {
+            let at = r.below(out.len() as u64 - 1) as usize;
+            out.swap(at, at + 1);
+        }
+        if !out.is_empty() && r.one_in(40) {
+            let at = r.below(out.len() as u64) as usize;
+            out.remove(at);
+        }
+        out
+    }
+
+    fn source(&self) -> String {
+        let mut text = "kernel k(x: view<f32>[64], y: out view<f32>[64], a: i32, b: i32) for sm_90a grid (i in 1)\n{\n".to_owned();
+        for (c, depth) in self.depths.iter().enumerate() {
+            let _ = writeln!(text, "    channel c{c}: tile<f32>[64] depth {depth};");
+        }
+        text.push_str("    roles {\n");
+        for (i, body) in self.roles.iter().enumerate() {
+            let _ = writeln!(text, "        role{i}: 1 warp {{");
+            write_nodes(body, 3, None, &mut text);
+            text.push_str("        }\n");
+        }
+        text.push_str("    }\n}\n");
+        text
+    }
+}
+
+fn show(count: Count) -> String {
+    match count {
+        Count::A => "a".into(),
+        Count::B => "b".into(),
+        Count::Const(n) => n.to_string(),
+    }
+}
+
+fn write_nodes(nodes: &[Node], indent: usize, of: Option<(usize, Count)>, out: &mut String) {
+    let pad = "    ".repeat(indent);
+    for node in nodes {
+        let _ = match node {
+            Node::Pass(_) => Ok(()),
+            Node::Put(c) => writeln!(out, "{pad}put c{c} {{ x[..64] }}"),
+            Node::Get(c) => writeln!(out, "{pad}let t = get c{c};"),
+            Node::Release(c) => writeln!(out, "{pad}release c{c};"),
+            Node::Loop(count, body) => {
+                let _ = writeln!(out, "{pad}for p{indent} in 0..{} {{", show(*count));
+                write_nodes(body, indent + 1, Some((indent, *count)), out);
+                writeln!(out, "{pad}}}")
+            }
+            Node::If(cond, a, b) => {
+                let cond = match (cond, of) {
+                    (Cond::Above(count, n), _) => format!("{} > {n}", show(*count)),
+                    (Cond::NotFirst, Some((p, _))) => format!("p{p} > 0"),
+                    (Cond::NotLast, Some((p, n))) => format!("p{p} < {} - 1", show(n)),
+                    _ => "a < b".to_owned(),
+                };
+                let _ = writeln!(out, "{pad}if {cond} {{");
+                write_nodes(a, indent + 1, of, out);
+                let _ = writeln!(out, "{pad}}} else {{");
+                write_nodes(b, indent + 1, of, out);
+                writeln!(out, "{pad}}}")
+            }
+        };
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Event {
+    Put(usize),
+    Get(usize),
+    Release(usize),
+}
+
+/// Everything that a role does, one after another.
+fn events(nodes: &[Node], a: i64, b: i64, of: Option<(i64, i64)>, out: &mut Vec<Event>) {
+    let value = |count: &Count| match count {
+        Count::A => a,
+        Count::B => b,
+        Count::Const(n) => *n,
+    };
+    for node in nodes {
+        match node {
+            Node::Pass(_) => {}
+            Node::Put(c) => out.push(Event::Put(*c)),
+            Node::Get(c) => out.push(Event::Get(*c)),
+            Node::Release(c) => out.push(Event::Release(*c)),
+            Node::Loop(count, body) => {
+                let n = value(count);
+                (0..n).for_each(|p| events(body, a, b, Some((p, n)), out));
+            }
+            Node::If(cond, yes, no) => {
+                let holds = match (cond, of) {
+                    (Cond::Above(count, n), _) => value(count) > *n,
+                    (Cond::NotFirst, Some((p, _))) => p > 0,
+                    (Cond::NotLast, Some((p, n))) => p < n - 1,
+                    _ => a < b,
+                };
+                events(if holds { yes } else { no }, a, b, of, out);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Verdict {
+    Fine,
+    Stuck,
+    /// Numbers do not match, or a slot is not held, or held at the end.
+    Wrong,
+}
+
+impl Program {
+    fn run(&self, a: i64, b: i64, r: &mut Random) -> Verdict {
+        let roles: Vec<Vec<Event>> = self
+            .roles
+            .iter()
+            .map(|body| {
+                let mut out = Vec::new();
+                events(body, a, b, None, &mut out);
+                out
+            })
+            .collect();
+        let total = |role: usize, event: Event| roles[role].iter().filter(|e| **e == event).count();
+        for c in 0..self.depths.len() {
+            let puts = total(self.producer[c], Event::Put(c));
+            for &reader in &self.readers[c] {
+                let mut held = 0i64;
+                for event in &roles[reader] {
+                    match event {
+                        Event::Get(x) if *x == c => held += 1,
+                        Event::Release(x) if *x == c => held -= 1,
+                        _ => {}
+                    }
+                    if held < 0 {
+                        return Verdict::Wrong;
+                    }
+                }
+                if held != 0 || total(reader, Event::Get(c)) != puts {
+                    return Verdict::Wrong;
+                }
+            }
+        }
+        // Any order that the ring lets happen.
+        let mut at = vec![0usize; roles.len()];
+        let mut put = vec![0u64; self.depths.len()];
+        let mut got: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+        let mut back: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+        loop {
+            let ready: Vec<usize> = (0..roles.len())
+                .filter(|&i| match roles[i].get(at[i]) {
+                    None => false,
+                    Some(Event::Release(_)) => true,
+                    Some(Event::Get(c)) => got.get(&(i, *c)).copied().unwrap_or(0) < put[*c],
+                    Some(Event::Put(c)) => self.readers[*c].iter().all(|&reader| {
+                        put[*c] < back.get(&(reader, *c)).copied().unwrap_or(0) + self.depths[*c]
+                    }),
+                })
+                .collect();
+            if ready.is_empty() {
+                let ended = roles.iter().zip(&at).all(|(role, at)| *at == role.len());
+                return match ended {
+                    true => Verdict::Fine,
+                    false => Verdict::Stuck,
+                };
+            }
+            let i = ready[r.below(ready.len() as u64) as usize];
+            match roles[i][at[i]] {
+                Event::Put(c) => put[c] += 1,
+                Event::Get(c) => *got.entry((i, c)).or_default() += 1,
+                Event::Release(c) => *back.entry((i, c)).or_default() += 1,
+            }
+            at[i] += 1;
+        }
+    }
+}
+
+/// Whether `k` puts or gets anything in a channel that the other end does not touch at all is said before anything is executed.
+fn touches(nodes: &[Node], wanted: &Node) -> bool {
+    nodes.iter().any(|node| match node {
+        Node::Loop(_, body) => touches(body, wanted),
+        Node::If(_, a, b) => touches(a, wanted) || touches(b, wanted),
+        node => node == wanted,
+    })
+}
+
+#[test]
+fn random_roles_agree_with_a_simulator() {
+    let (mut fine, mut stuck, mut wrong) = (0, 0, 0);
+    for seed in 0..500u64 {
+        let mut r = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1);
+        let mut program = Program::make(&mut r);
+        // A reader that gets nothing is none.
+        for c in 0..program.depths.len() {
+            let roles = &program.roles;
+            program.readers[c].retain(|&role| touches(&roles[role], &Node::Get(c)));
+        }
+        let untouched = (0..program.depths.len()).any(|c| {
+            let puts = touches(&program.roles[program.producer[c]], &Node::Put(c));
+            puts == program.readers[c].is_empty()
+        });
+        let mut expected: Vec<Verdict> = Vec::new();
+        for a in -1..=11 {
+            for b in -1..=11 {
+                expected.push(program.run(a, b, &mut r));
+            }
+        }
+        if untouched {
+            expected.push(Verdict::Wrong);
+        }
+        let text = program.source();
+        let (codes, said) = codes_of(&text);
+        let has = |v: Verdict| expected.contains(&v);
+        let ok = match codes.first().map(String::as_str) {
+            None => !has(Verdict::Stuck) && !has(Verdict::Wrong),
+            Some("E0721") => has(Verdict::Stuck),
+            Some("E0722" | "E0723" | "E0724") => has(Verdict::Wrong),
+            _ => false,
+        };
+        assert!(
+            ok,
+            "seed {seed}: the simulator says stuck: {}, wrong: {}; the check\n{said}\nof\n{text}",
+            has(Verdict::Stuck),
+            has(Verdict::Wrong)
+        );
+        match (has(Verdict::Stuck), has(Verdict::Wrong)) {
+            (false, false) => fine += 1,
+            (true, _) => stuck += 1,
+            _ => wrong += 1,
+        }
+    }
+    println!("{fine} fine, {stuck} stuck, {wrong} wrong");
+    assert!(
+        fine > 50 && stuck > 20 && wrong > 20,
+        "{fine} {stuck} {wrong}"
+    );
+}
