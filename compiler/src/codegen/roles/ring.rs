@@ -12,7 +12,7 @@ use crate::{
     diagnostics::Diagnostic,
     ir::{
         Op, ValueId,
-        role::{ChannelId, OpKind},
+        role::{ChannelId, OpKind, ProductOperand},
     },
     target::legality::Instruction,
 };
@@ -77,8 +77,7 @@ impl Lower<'_> {
             &[barrier, phase],
             Effect::Convergent,
         );
-        let barriers = self.kernel.channels[channel].barriers;
-        if !empty && barriers.is_some_and(|b| b.copied) {
+        if !empty && self.reads_copies_in_place(channel) {
             // What threads copied, they did not fence: they do not know when their copies end.
             self.need(Instruction::FenceAsync)?;
             let t = ptx_table::fence_async();
@@ -86,6 +85,32 @@ impl Lower<'_> {
                 .asm(&t.text, &t.constraints, &[], &[], Effect::Convergent);
         }
         Ok(())
+    }
+
+    /// Whether products or bulk copies of this role read in place what threads have copied asynchronously to the channel's slots, perhaps
+    /// handed on through another channel.
+    fn reads_copies_in_place(&self, channel: ChannelId) -> bool {
+        let channels = &self.kernel.channels;
+        if channels[channel].barriers.is_none_or(|b| !b.copied) {
+            return false;
+        }
+        let same = |other: ChannelId| channels[other].buffer == channels[channel].buffer;
+        let all = self.kernel.roles.iter().flat_map(|r| r.body.ops.values());
+        let copied: Vec<u32> = all
+            .filter_map(|op| match op.kind {
+                OpKind::CopyAsync { channel, tile, .. } if same(channel) => Some(tile),
+                _ => None,
+            })
+            .collect();
+        let is_copied = |operand: ProductOperand| match operand {
+            ProductOperand::Slot { channel, tile, .. } => same(channel) && copied.contains(&tile),
+            ProductOperand::Registers => false,
+        };
+        self.body.ops.values().any(|op| match op.kind {
+            OpKind::Product { a, b } => is_copied(a) || is_copied(b),
+            OpKind::StoreBulk { channel, tile, .. } => same(channel) && copied.contains(&tile),
+            _ => false,
+        })
     }
 
     /// Each thread's copies so far arrive when they have ended.
