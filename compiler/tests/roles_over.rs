@@ -202,3 +202,31 @@ fn parts_that_do_not_make_up_a_slot_are_errors() {
         assert!(found, "{named}: {list:?}");
     }
 }
+
+/// Parts of slots, of factors and of warpgroups' columns are read as they are written.
+#[test]
+fn role_ir_is_read_and_written_the_same() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../tests/conformance/tiles/roles.tess"
+    );
+    let target = Target::parse("sm_90a").expect("a target");
+    let cases = [
+        ("in_parts<f16>", "at [64, 0]"),
+        ("parts_of_slots<f16>", "at [0, 64] of [64, 192]"),
+        ("by_columns<f16>", "split 1"),
+    ];
+    for (instance, word) in cases {
+        let mut session = Session::new();
+        let made = session
+            .load(std::path::Path::new(path), None)
+            .and_then(|module| session.instantiate(module, instance, target))
+            .and_then(|made| passes::lower(&made.bodies[0], &target));
+        let kernel = made.unwrap_or_else(|list| panic!("{instance}: {list:?}"));
+        let text = kernel.to_string();
+        assert!(text.contains(word), "{instance} has no {word}:\n{text}");
+        let again = role::parse(&text).unwrap_or_else(|e| panic!("{instance}: {e:?}\n{text}"));
+        role::verify(&again).unwrap_or_else(|e| panic!("{instance}: {e:?}"));
+        assert_eq!(again.to_string(), text, "{instance}");
+    }
+}

@@ -728,7 +728,7 @@ impl<'a> Lower<'a> {
             OpKind::ArriveFull { channel } => self.arrive_slot(op, *channel, false),
             OpKind::ArriveCopied { channel } => self.arrive_copied(op, *channel),
             OpKind::ArriveEmpty { channel } => self.arrive_slot(op, *channel, true),
-            OpKind::Product { a, b } => self.product(op, *a, *b),
+            OpKind::Product { a, b, columns } => self.product(op, *a, *b, *columns),
             OpKind::WaitProducts { pending } => self.wait_products(op, *pending),
             OpKind::StoreBulk {
                 channel,

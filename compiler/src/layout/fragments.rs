@@ -131,6 +131,32 @@ pub fn warpgroup_result(shape: [u32; 2], warps: u32) -> Layout {
     }
 }
 
+/// As [`warpgroup_result`], of warpgroups that divide the columns: each has all rows, 64 at a time, and so many neighbouring columns. `None`
+/// where there is none: the columns of one are a power of two, 8 to 256.
+pub fn warpgroup_columns([m, n]: [u32; 2], warps: u32) -> Option<Layout> {
+    let groups = warps / 4;
+    let own = n.checked_div(groups)?;
+    let fits = groups.is_power_of_two()
+        && warps.is_multiple_of(4)
+        && m > 0
+        && m.is_multiple_of(64)
+        && n.is_multiple_of(groups)
+        && own.is_power_of_two()
+        && (8..=256).contains(&own);
+    let one = warpgroup_result([64, own], 4);
+    fits.then(|| Layout {
+        shape: vec![m, n],
+        warp: one
+            .warp
+            .iter()
+            .cloned()
+            .chain(doubling(own, groups.trailing_zeros()).map(|x| vec![0, x]))
+            .collect(),
+        repeat: vec![m / 64, 1],
+        ..one
+    })
+}
+
 /// The layout of the left operand of a warpgroup's product in registers, `[M, k]`, for a result of layout `result`; `per`
 /// elements of it are in one 32-bit register.
 pub fn warpgroup_left(result: &Layout, k: u32, per: u32) -> Layout {

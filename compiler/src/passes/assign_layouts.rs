@@ -168,6 +168,8 @@ struct Group {
     product: Option<Strategy>,
     /// Results of products of a warpgroup's kind are here, which have one layout only.
     by_warpgroups: bool,
+    /// And divide their columns.
+    by_columns: bool,
     /// What it lies in as the left factor of a product of warpgroups, which takes it so and no other way.
     left_factor: Option<Layout>,
     /// The products whose operands are here.
@@ -455,6 +457,7 @@ impl<'a> Planner<'a> {
                     edges: Vec::new(),
                     product: None,
                     by_warpgroups: false,
+                    by_columns: false,
                     left_factor: None,
                     operands: Vec::new(),
                     cut: Vec::new(),
@@ -593,9 +596,10 @@ impl<'a> Planner<'a> {
                     self.groups[g].wishes.push((wish, depth));
                 }
             }
-            OpKind::Product { a, .. } => {
+            OpKind::Product { a, columns, .. } => {
                 if let Some(result) = group(op.results.first()) {
                     self.groups[result].by_warpgroups = true;
+                    self.groups[result].by_columns |= columns;
                 }
                 let (left, result) = (op.operands[0], op.results[0]);
                 if let (ProductOperand::Registers, Some(g)) = (a, group(Some(&left))) {
@@ -677,7 +681,11 @@ impl<'a> Planner<'a> {
             let g = order.remove(self.next_of(&order));
             if self.groups[g].by_warpgroups {
                 let shape = &self.groups[g].shape;
-                let layout = fragments::warpgroup_result([shape[0], shape[1]], self.warps);
+                let shape = [shape[0], shape[1]];
+                let columns = fragments::warpgroup_columns(shape, self.warps);
+                let layout = columns.filter(|_| self.groups[g].by_columns);
+                let rows = || fragments::warpgroup_result(shape, self.warps);
+                let layout = layout.unwrap_or_else(rows);
                 self.groups[g].layout = Some(layout);
                 continue;
             }

@@ -75,6 +75,7 @@ impl Lower<'_> {
         op: &Op<OpKind>,
         a: ProductOperand,
         b: ProductOperand,
+        by_columns: bool,
     ) -> Result<(), Diagnostic> {
         self.need(Instruction::Wgmma)?;
         let result = op.results[0];
@@ -82,10 +83,19 @@ impl Lower<'_> {
         let shape = self.body.ty(result).ty.shape();
         let (m, n) = (shape[0], shape[1]);
         let groups = self.threads / 128;
-        let blocks = m / (ROWS * groups);
-
-        let (left_elem, left, left_steps) = self.factor(a, op.operands[0], 0, blocks)?;
-        let (right_elem, right, steps) = self.factor(b, op.operands[1], 1, 1)?;
+        let (rows, n) = match by_columns {
+            true => (ROWS, n / groups),
+            false => (ROWS * groups, n),
+        };
+        let blocks = m / rows;
+        // Where a warpgroup's rows or columns begin, for each of those before it.
+        let (first_row, first_column) = match by_columns {
+            true => (0, n),
+            false => (ROWS, 0),
+        };
+        let left = (op.operands[0], 0, blocks, first_row, rows);
+        let (left_elem, left, left_steps) = self.factor(a, left)?;
+        let (right_elem, right, steps) = self.factor(b, (op.operands[1], 1, 1, first_column, n))?;
         if left_elem.is_int() && left_elem != right_elem {
             self.need(Instruction::WgmmaMixedBytes)?;
         }
@@ -121,14 +131,13 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// An operand as the instruction takes it, with its arguments, its element, and the steps along K.
+    /// An operand as the instruction takes it, with its arguments, its element, and the steps along K. With the value: which side it is on, in
+    /// how many blocks, and how many rows or columns of the result lie between those of warpgroups and between blocks.
     #[allow(clippy::type_complexity)]
     fn factor(
         &mut self,
         operand: ProductOperand,
-        value: ValueId,
-        side: u32,
-        blocks: u32,
+        (value, side, blocks, of_group, of_block): (ValueId, u32, u32, u32, u32),
     ) -> Result<(DType, (Factor, Vec<Val>), usize), Diagnostic> {
         let ProductOperand::Slot {
             channel,
@@ -155,17 +164,17 @@ impl Lower<'_> {
         };
         let k = shape[usize::from(!along_rows)];
         let address = self.slot_address(channel, tile, value, offset);
-        let address = match side {
-            0 => {
+        let address = match of_group {
+            0 => address,
+            _ => {
                 let distance = match along_rows {
-                    false => ROWS * layout.pitch,
-                    true => columns_bytes(&layout, ROWS * elem.bits() / 8),
+                    false => of_group * layout.pitch,
+                    true => columns_bytes(&layout, of_group * elem.bits() / 8),
                 };
                 let group = self.in_role().group;
                 let distance = self.b.mul(group, Val::i32(distance));
                 self.b.add(address, distance)
             }
-            _ => address,
         };
         let start = self.b.lshr(address, 4);
         let start = self.b.and(start, Val::i32(0x3FFF));
@@ -173,10 +182,9 @@ impl Lower<'_> {
         let descriptor = self
             .b
             .or(start, Val::i64(described(&layout, along_rows) as i64));
-        let groups = self.threads / 128;
         let block = match along_rows {
-            false => ROWS * groups * layout.pitch,
-            true => columns_bytes(&layout, ROWS * groups * elem.bits() / 8),
+            false => of_block * layout.pitch,
+            true => columns_bytes(&layout, of_block * elem.bits() / 8),
         };
         let steps = k * elem.bits() / 8 / STEP_BYTES;
         let of_step = |step: u32| match along_rows {

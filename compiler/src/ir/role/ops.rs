@@ -135,6 +135,8 @@ pub enum OpKind {
     Product {
         a: ProductOperand,
         b: ProductOperand,
+        /// The warpgroups divide the result's columns, not its rows.
+        columns: bool,
     },
     /// `t… -> t…`: waits until at most `pending` groups of products are in flight; the tiles are all that have been begun and not been waited
     /// for, and can be used afterwards if their group is over.

@@ -465,7 +465,11 @@ pub(super) fn parse_op(p: &mut Parser<'_>) -> Result<(OpKind, Vec<ValueId>), Par
             let a = parse_product_operand(p)?;
             p.expect_word("by")?;
             let b = parse_product_operand(p)?;
-            Ok((OpKind::Product { a, b }, p.operands()?))
+            let columns = p.eat_word("split");
+            if columns && p.integer::<u32>()? != 1 {
+                return p.error("products are split by rows, or by columns: `split 1`");
+            }
+            Ok((OpKind::Product { a, b, columns }, p.operands()?))
         }
         "wait_products" => {
             let pending = p.integer()?;

@@ -211,11 +211,14 @@ impl Dialect for OpKind {
                 write!(out, "arrive_empty {channel}");
                 out.operands(operands);
             }
-            OpKind::Product { a, b } => {
+            OpKind::Product { a, b, columns } => {
                 out.write("product");
                 product_operand(out, *a);
                 out.write(" by");
                 product_operand(out, *b);
+                if *columns {
+                    out.write(" split 1");
+                }
                 out.operands(operands);
             }
             OpKind::WaitProducts { pending } => {

@@ -45,7 +45,10 @@ use crate::{
     },
     layout::{
         Layout,
-        fragments::{MmaShape, Side, is_mma_result, is_warpgroup_result, operand, warpgroup_left},
+        fragments::{
+            MmaShape, Side, is_mma_result, is_warpgroup_result, operand, warpgroup_columns,
+            warpgroup_left,
+        },
         is_in_order,
         swizzle::{CHUNK, SharedLayout},
     },
@@ -320,7 +323,9 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
             );
             is_i32s(body, op, 1 + map.dims.len())?;
         }
-        OpKind::Product { a, b } => warpgroup_product(kernel, role, op, *a, *b)?,
+        OpKind::Product { a, b, columns } => {
+            warpgroup_product(kernel, role, op, *a, *b, *columns)?;
+        }
         OpKind::WaitProducts { .. } => {
             let types = |values: &[ValueId]| -> Vec<Type> {
                 values.iter().map(|&v| body.ty(v).clone()).collect()
@@ -707,6 +712,7 @@ fn warpgroup_product(
     op: &Op<OpKind>,
     a: ProductOperand,
     b: ProductOperand,
+    by_columns: bool,
 ) -> Finding {
     let body = &role.body;
     ensure!(
@@ -724,14 +730,21 @@ fn warpgroup_product(
     let &[m, n] = result.ty.shape() else {
         return Err(format!("a product gives no {}", result.ty));
     };
+    let fits = match by_columns {
+        true => warpgroup_columns([m, n], role.warps).is_some(),
+        false => m.is_multiple_of(16 * role.warps) && n.is_multiple_of(8) && n <= 256,
+    };
     ensure!(
-        m.is_multiple_of(16 * role.warps) && n.is_multiple_of(8) && n <= 256,
+        fits,
         "there is no product of {m} by {n} of {} warps",
         role.warps
     );
     let layout = result.layout.as_deref();
     ensure!(
-        layout.is_none_or(is_warpgroup_result),
+        layout.is_none_or(|layout| match by_columns {
+            true => warpgroup_columns([m, n], role.warps).as_ref() == Some(layout),
+            false => is_warpgroup_result(layout),
+        }),
         "the result of `product` does not lie as warpgroups give it"
     );
     // The element, and the extents along what the result has too and along K.

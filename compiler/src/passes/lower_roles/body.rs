@@ -20,7 +20,7 @@ use crate::{
             self, BinaryOp, ChannelId, CompareOp, Constant, Index, OpKind, PutSource, RoleOp, Type,
         },
     },
-    layout::swizzle::SharedLayout,
+    layout::{fragments, swizzle::SharedLayout},
     passes::form_roles,
     span::Span,
     target::Feature,
@@ -826,19 +826,23 @@ impl<'a> Lower<'a> {
         let result = self.from.ty(op.results[0]);
         let (m, n) = (result.shape()[0], result.shape()[1]);
         let warps = self.role.head.warps;
-        if !self.role.target.has(Feature::Wgmma) || !self.role.head.groups {
+        let by_columns = self.role.head.split == Some(1) && warps > 4;
+        let fits = !by_columns || fragments::warpgroup_columns([m, n], warps).is_some();
+        if !self.role.target.has(Feature::Wgmma) || !self.role.head.groups || !fits {
             let what = format!(
                 "a product of [{m}, {n}] by {warps} warps on {}",
                 self.role.target
             );
             return Err(not_yet(op.span, what));
         }
+        let groups = warps / super::GROUP;
+        let own_columns = if by_columns { n / groups } else { n };
         let form = Form {
             left: self.lies(op.operands[0], 0),
             right: self.lies(op.operands[1], 1),
             sum: result.elem(),
-            shape: [m, n, self.from.ty(op.operands[0]).shape()[1]],
-            groups: warps / super::GROUP,
+            shape: [m, own_columns, self.from.ty(op.operands[0]).shape()[1]],
+            groups: if by_columns { 1 } else { groups },
         };
         if let Some(missing) = form.missing() {
             let refused = *not_yet(op.span, form);
@@ -846,6 +850,14 @@ impl<'a> Lower<'a> {
         }
         let (a, left) = self.factor(op.operands[0], 0)?;
         let (b, right) = self.factor(op.operands[1], 1)?;
+        if let (true, Bound::Slot(tile)) = (by_columns, self.bound[&op.operands[1]]) {
+            let of = &self.rings.ring(tile.channel).tiles[tile.tile as usize];
+            let own = own_columns * of.elem.bits() / 8;
+            if !tile.transposed && !own.is_multiple_of(of.layout.pitch) {
+                let what = format!("warpgroups that share panels of {} bytes", of.layout.pitch);
+                return Err(not_yet(op.span, what));
+            }
+        }
         let ty = typed(as_tile(result));
         let (acc, accumulate) = match op.operands.get(2) {
             Some(&acc) => {
@@ -865,7 +877,8 @@ impl<'a> Lower<'a> {
         };
         let yes = OpKind::Constant(Constant::Bool(accumulate));
         let accumulate = self.scalar(yes, Vec::new(), DType::Bool);
-        let kind = role::OpKind::Product { a, b };
+        let columns = by_columns;
+        let kind = role::OpKind::Product { a, b, columns };
         let value = self.made(kind, vec![left, right, acc, accumulate], ty);
         self.state.begun();
         if a == ProductOperand::Registers && !self.is_of_products(op.operands[0]) {

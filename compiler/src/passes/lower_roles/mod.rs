@@ -83,10 +83,6 @@ fn lower(kernel: &tile::Kernel, roles: OpId, target: Target) -> Result<role::Ker
     let rings = Rings::make(kernel, &uses, &mut formed)?;
     let places = places(heads);
     for (number, (head, &region)) in heads.iter().zip(regions).enumerate() {
-        if head.split.is_some_and(|axis| axis != 0) {
-            let span = kernel.body.ops[roles].span;
-            return Err(not_yet(span, "a split along another axis than the first"));
-        }
         let of = LowerRole {
             kernel,
             number,
