@@ -425,7 +425,7 @@ fn channels(kind: &mut OpKind) -> Vec<&mut ChannelId> {
         | OpKind::ArriveEmpty { channel }
         | OpKind::ReadShared { channel, .. }
         | OpKind::WriteShared { channel, .. } => vec![channel],
-        OpKind::Product { a, b } => [a, b]
+        OpKind::Product { a, b, .. } => [a, b]
             .into_iter()
             .filter_map(|operand| match operand {
                 ProductOperand::Slot { channel, .. } => Some(channel),
