@@ -73,6 +73,173 @@ fn kernels_with_roles_pass() {
     }
 }
 
+/// Roles that pass rows from `load` to `add`, with what each does.
+fn rows(header: &str, load: &str, add: &str) -> Vec<String> {
+    let text = format!(
+        "kernel k(x: view<f32>[n, 64], y: out view<f32>[n, 64], flags: view<i32>[f], s: i32) for sm_90a {header}
+        {{
+            let flag = flags[0] > 0;
+            let steps = ceil_div(n, 8);
+            channel c: tile<f32>[64] depth 2;
+            channel d: tile<f32>[64] depth 2;
+            channel e: tile<f32>[1] depth 1;
+            roles {{
+                load: 1 warp {{ {load} }}
+                add: 1 warpgroup {{ {add} }}
+            }}
+        }}"
+    );
+    let (codes, said) = codes_of(&text);
+    println!("{said}");
+    codes
+}
+
+const GRID: &str = "grid (i in 1)";
+
+/// Conditions that both know, whatever they are, and loops of one count.
+#[test]
+fn what_both_know_passes() {
+    let cases = [
+        (
+            GRID,
+            "if flag { put c { x[0, ..] } }",
+            "if flag { y[0, ..] = get c; release c; }",
+        ),
+        (
+            GRID,
+            "for p in 0..steps { put c { x[p, ..] } if p + 1 < steps { put d { x[p, ..] } } }",
+            "for p in 0..steps { y[p, ..] = get c; release c; if p < steps - 1 { y[p, ..] = get d; release d; } }",
+        ),
+        // The last is put behind the loop, where there is one.
+        (
+            GRID,
+            "for p in 0..steps { put c { x[p, ..] } }",
+            "if steps > 0 { for p in 0..steps - 1 { y[p, ..] = get c; release c; } y[0, ..] = get c; release c; }",
+        ),
+        // One that is longer than any other count.
+        (
+            GRID,
+            "for p in 3..s + 100 { put c { x[p, ..] } }",
+            "for p in 0..s + 97 { y[p, ..] = get c; release c; }",
+        ),
+        // Backwards, and by twos.
+        (
+            GRID,
+            "for p in 0..n rev { put c { x[p, ..] } }",
+            "for p in 0..n { y[p, ..] = get c; release c; }",
+        ),
+        (
+            GRID,
+            "for p in 0..n step 2 { put c { x[p, ..] } }",
+            "for p in 0..ceil_div(n, 2) { y[p, ..] = get c; release c; }",
+        ),
+        // As long as the facts say so.
+        (
+            "where n % 8 == 0 grid (i in 1)",
+            "for p in 0..n / 8 { put c { x[p, ..] } }",
+            "for p in 0..steps { y[p, ..] = get c; release c; }",
+        ),
+        (
+            "where n > 900 grid (i in 1)",
+            "for p in 0..max(n, 700) { put c { x[p, ..] } }",
+            "for p in 0..n { y[p, ..] = get c; release c; }",
+        ),
+        // A scalar that is received.
+        (
+            GRID,
+            "for p in 0..n { put e { x[p, 0..1] } let t = get d; release d; if t.sum() > 0.0 { put c { x[p, ..] } } }",
+            "for p in 0..n { let t = get e; release e; put d { zeros<f32>[64] } }",
+        ),
+    ];
+    for (header, load, add) in &cases[..8] {
+        assert_eq!(
+            rows(header, load, add),
+            Vec::<String>::new(),
+            "{load} | {add}"
+        );
+    }
+    let (header, load, add) = cases[8];
+    assert_eq!(rows(header, load, add), ["E0722"], "{load} | {add}");
+}
+
+#[test]
+fn what_differs_somewhere_is_refused() {
+    let cases = [
+        // Of a large count, or of one outcome only.
+        (
+            "E0722",
+            "for p in 0..min(n, 1000) { put c { x[p, ..] } }",
+            "for p in 0..n { y[p, ..] = get c; release c; }",
+        ),
+        (
+            "E0722",
+            "put c { x[0, ..] }",
+            "if flag { y[0, ..] = get c; release c; }",
+        ),
+        (
+            "E0722",
+            "for p in 0..n step 2 { put c { x[p, ..] } }",
+            "for p in 0..n / 2 { y[p, ..] = get c; release c; }",
+        ),
+        // Only the third turn finds the ring full.
+        (
+            "E0721",
+            "for p in 0..n { put c { x[p, ..] } } put d { x[0, ..] }",
+            "y[0, ..] = get d; release d; for p in 0..n { y[p, ..] = get c; release c; }",
+        ),
+        // Only where the condition on the index holds twice.
+        (
+            "E0723",
+            "for p in 0..n { put c { x[p, ..] } }",
+            "for p in 0..n { y[p, ..] = get c; if p < n - 5 { release c; } }",
+        ),
+    ];
+    for (code, load, add) in cases {
+        let codes = rows(GRID, load, add);
+        assert_eq!(
+            codes.first().map(String::as_str),
+            Some(code),
+            "{load} | {add}"
+        );
+    }
+}
+
+/// Both get a scalar, and decide by it.
+#[test]
+fn what_is_received_is_one_value() {
+    let kernel = |other: &str| {
+        codes_of(&format!(
+            "kernel k(x: view<f32>[n, 64], y: out view<f32>[n, 64], z: out view<f32>[n, 64]) for sm_90a grid (i in 1)
+            {{
+                channel flags: tile<f32>[64] depth 2;
+                channel c: tile<f32>[64] depth 2;
+                roles {{
+                    load: 1 warp {{ for p in 0..n {{ put flags {{ x[p, ..] }} }} }}
+                    one: 1 warpgroup {{
+                        for p in 0..n {{
+                            let t = get flags;
+                            let go = t.sum() > 0.0;
+                            release flags;
+                            if go {{ put c {{ zeros<f32>[64] }} }}
+                        }}
+                    }}
+                    other: 1 warpgroup {{
+                        for p in 0..n {{
+                            let go = (get flags).sum() {other} 0.0;
+                            release flags;
+                            if go {{ z[p, ..] = get c; release c; }}
+                        }}
+                    }}
+                }}
+            }}"
+        ))
+    };
+    let (codes, said) = kernel(">");
+    assert_eq!(codes, Vec::<String>::new(), "{said}");
+    let (codes, said) = kernel("<");
+    assert_eq!(codes, ["E0722"], "{said}");
+}
+
 // Random roles.
 
 /// How often a loop turns, or when a condition holds: numbers of the launch.
@@ -330,16 +497,16 @@ enum Verdict {
 }
 
 impl Program {
-    fn run(&self, a: i64, b: i64, r: &mut Random) -> Verdict {
-        let roles: Vec<Vec<Event>> = self
-            .roles
-            .iter()
-            .map(|body| {
-                let mut out = Vec::new();
+    /// One tile after another, each with its counts.
+    fn run(&self, tiles: &[(i64, i64)], r: &mut Random) -> Verdict {
+        let all = |body: &Vec<Node>| {
+            let mut out = Vec::new();
+            for &(a, b) in tiles {
                 events(body, a, b, None, &mut out);
-                out
-            })
-            .collect();
+            }
+            out
+        };
+        let roles: Vec<Vec<Event>> = self.roles.iter().map(all).collect();
         let total = |role: usize, event: Event| roles[role].iter().filter(|e| **e == event).count();
         for c in 0..self.depths.len() {
             let puts = total(self.producer[c], Event::Put(c));
@@ -421,7 +588,7 @@ fn random_roles_agree_with_a_simulator() {
         let mut expected: Vec<Verdict> = Vec::new();
         for a in -1..=11 {
             for b in -1..=11 {
-                expected.push(program.run(a, b, &mut r));
+                expected.push(program.run(&[(a, b)], &mut r));
             }
         }
         if untouched {
