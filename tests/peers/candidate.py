@@ -28,3 +28,29 @@ silu_and_mul = _operator("silu_and_mul")
 gelu_tanh_and_mul = _operator("gelu_tanh_and_mul")
 softmax = _operator("softmax", out="y")
 gemm_bf16 = _operator("gemm_nt", out="c")
+
+
+def _fp8_tensor(kernel):
+    def call(a, b, scale_a, scale_b, out):
+        kernel(a=a, sa=scale_a, b=b, sb=scale_b, c=out)
+
+    return call
+
+
+def _fp8_block(kernel):
+    """The scales of A column by column, as the peers are given them: made once for each tensor."""
+    columns = {}
+
+    def call(a, b, scale_a, scale_b, out):
+        if scale_a.data_ptr() not in columns:
+            columns[scale_a.data_ptr()] = scale_a.t().contiguous()
+        kernel(a=a, sa=columns[scale_a.data_ptr()], b=b, sb=scale_b, c=out)
+
+    return call
+
+
+# Of sets that have them.
+if "gemm_fp8_tensor" in SET.kernels:
+    gemm_fp8_tensor = _fp8_tensor(SET.kernel("gemm_fp8_tensor"))
+if "gemm_fp8_block<COLUMNS = true>" in SET.kernels:
+    gemm_fp8_block = _fp8_block(SET.kernel("gemm_fp8_block<COLUMNS = true>"))
