@@ -107,7 +107,7 @@ impl Lower<'_> {
             ProductOperand::Registers => false,
         };
         self.body.ops.values().any(|op| match op.kind {
-            OpKind::Product { a, b } => is_copied(a) || is_copied(b),
+            OpKind::Product { a, b, .. } => is_copied(a) || is_copied(b),
             OpKind::StoreBulk { channel, tile, .. } => same(channel) && copied.contains(&tile),
             _ => false,
         })
