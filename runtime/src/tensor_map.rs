@@ -323,6 +323,26 @@ mod tests {
         assert!(map.emulated().is_ok());
     }
 
+    /// Packed elements are moved by bytes: two of four bits each.
+    #[test]
+    fn packed_elements_are_bytes() {
+        let mut record = record();
+        record.elem = DType::E2m1;
+        record.dims.truncate(2);
+        (record.dims[0].step, record.dims[0].extent) = (2, None);
+        let view = ArgShape::View {
+            dtype: DType::E2m1,
+            shape: &[300, 256],
+            strides: &[320, 1],
+            address: 4096,
+        };
+        let map = MapParameters::of("k", "w", &record, Some(&view)).unwrap();
+        assert_eq!(map.data_type, DataType::Uint8);
+        assert_eq!(map.global_dim[..2], [128, 300]);
+        assert_eq!(map.global_strides[0], 160);
+        assert!(map.emulated().is_ok());
+    }
+
     #[test]
     fn known_maps_are_kept() {
         let device = Device::emulator("sm_90a").unwrap();
