@@ -1,56 +1,90 @@
-"""Tesserine as a candidate of ``bench.py``: a function for every operator that the default kernel set has.
+"""Tesserine as a candidate of ``bench.py``: a function for every operator that has kernels.
 
-The set is ``$TESSERINE_SET``, else ``target/sets/default.tset`` of this source tree.
+The set is ``$TESSERINE_SET``, else ``target/sets/peers.tset`` of this source tree, which ``tess build tests/peers/set.toml`` makes.
+What a set does not hold is left out.
 """
+import functools
 import os
 import pathlib
 
 import tesserine
+import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SET = tesserine.KernelSet(os.environ.get("TESSERINE_SET") or ROOT / "target/sets/default.tset")
+SET = tesserine.KernelSet(os.environ.get("TESSERINE_SET") or ROOT / "target/sets/peers.tset")
+
+# Rows of queries that a block of attention takes.
+ROWS = 128
+
+
+@functools.lru_cache(None)
+def kernel(name):
+    return SET.kernel(name)
 
 
 def _operator(name, **renamed):
-    """The bf16 kernel ``name``, its parameters under the operator's names where these differ."""
-    kernel = SET.kernel(f"{name}<bf16>")
+    """The kernel ``name``, its parameters under the operator's names where these differ."""
 
     def call(**args):
-        kernel(**{renamed.get(k, k): v for k, v in args.items()})
-
-    return call if renamed else kernel
-
-
-rmsnorm = _operator("rmsnorm")
-fused_add_rmsnorm = _operator("fused_add_rmsnorm")
-layernorm = _operator("layernorm")
-silu_and_mul = _operator("silu_and_mul")
-gelu_tanh_and_mul = _operator("gelu_tanh_and_mul")
-softmax = _operator("softmax", out="y")
-gemm_bf16 = _operator("gemm_nt", out="c")
-
-
-def _fp8_tensor(kernel):
-    def call(a, b, scale_a, scale_b, out):
-        kernel(a=a, sa=scale_a, b=b, sb=scale_b, c=out)
+        kernel(name)(**{renamed.get(k, k): v for k, v in args.items()})
 
     return call
 
 
-def _fp8_block(kernel):
+rmsnorm = _operator("rmsnorm<bf16>")
+fused_add_rmsnorm = _operator("fused_add_rmsnorm<bf16>")
+layernorm = _operator("layernorm<bf16>")
+silu_and_mul = _operator("silu_and_mul<bf16>")
+gelu_tanh_and_mul = _operator("gelu_tanh_and_mul<bf16>")
+softmax = _operator("softmax<bf16>", out="y")
+gemm_bf16 = _operator("gemm_nt<bf16>", out="c")
+
+
+def gemm_fp8_tensor(a, b, scale_a, scale_b, out):
+    kernel("gemm_nt<e4m3, E = Scale>")(a=a, b=b, c=out, **{"epi.a": scale_a, "epi.b": scale_b})
+
+
+def gemm_fp8_row(a, b, scale_a, scale_b, out):
+    scales = {"epi.a": scale_a.view(-1), "epi.b": scale_b.view(-1)}
+    kernel("gemm_nt<e4m3, E = ScaleRows>")(a=a, b=b, c=out, **scales)
+
+
+@functools.lru_cache(64)
+def _columns(scales):
+    return scales.t().contiguous()
+
+
+def gemm_fp8_block(a, b, scale_a, scale_b, out):
     """The scales of A column by column, as the peers are given them: made once for each tensor."""
-    columns = {}
-
-    def call(a, b, scale_a, scale_b, out):
-        if scale_a.data_ptr() not in columns:
-            columns[scale_a.data_ptr()] = scale_a.t().contiguous()
-        kernel(a=a, sa=columns[scale_a.data_ptr()], b=b, sb=scale_b, c=out)
-
-    return call
+    kernel("gemm_fp8_block<bf16, COLUMNS = true>")(a=a, sa=_columns(scale_a), b=b, sb=scale_b, c=out)
 
 
-# Of sets that have them.
-if "gemm_fp8_tensor" in SET.kernels:
-    gemm_fp8_tensor = _fp8_tensor(SET.kernel("gemm_fp8_tensor"))
-if "gemm_fp8_block<COLUMNS = true>" in SET.kernels:
-    gemm_fp8_block = _fp8_block(SET.kernel("gemm_fp8_block<COLUMNS = true>"))
+def gemm_fp8_block__rows(a, b, scale_a, scale_b, out):
+    """The scales of A as they come."""
+    kernel("gemm_fp8_block<bf16>")(a=a, sa=scale_a, b=b, sb=scale_b, c=out)
+
+
+def grouped_gemm_bf16_plan(offs, **args):
+    return torch.cat([torch.zeros_like(offs[:1]), offs])
+
+
+def grouped_gemm_bf16(plan, a, b, offs, row_expert, out):
+    kernel(f"grouped_gemm<bf16, E = {b.shape[0]}, BN = 256>")(a=a, b=b, m_indptr=plan, c=out)
+
+
+def attn_prefill_plan(q, k, cu_q, cu_kv, causal, **args):
+    """The tiles request by request, those with the most keys first: a request's keys stay in the L2 while its tiles run."""
+    work = []
+    starts = cu_q.tolist()
+    for request, (first, end) in enumerate(zip(starts, starts[1:])):
+        tiles = range((end - first + ROWS - 1) // ROWS)
+        work += [[request, tile] for tile in reversed(tiles)]
+    return torch.tensor(work, dtype=torch.int32, device=q.device)
+
+
+def attn_prefill(plan, q, k, v, cu_q, cu_kv, causal, sm_scale, max_len, out):
+    groups, width = q.shape[1] // k.shape[1], q.shape[2]
+    name = f"prefill<bf16, DQ = {width}, DV = {width}"
+    name += f", G = {groups}" if groups > 1 else ""
+    name += "" if causal else ", CAUSAL = false"
+    kernel(name + ">")(q=q, k=k, v=v, q_indptr=cu_q, kv_indptr=cu_kv, work=plan, o=out, scale=sm_scale)
