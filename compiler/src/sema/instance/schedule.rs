@@ -173,7 +173,9 @@ impl<'a> Maker<'_, 'a> {
                 }
                 match self.in_module(module, |ev| ev.expr(condition))? {
                     Value::Bool(true) => {}
-                    Value::Bool(false) if self.choice.is_empty() && !self.lists.is_empty() => {
+                    // What an instance's name says leaves nothing to choose.
+                    Value::Bool(false) if self.lists.is_empty() || self.general => {}
+                    Value::Bool(false) if self.choice.is_empty() => {
                         return self.ev.error(
                             codes::E0602,
                             condition.span,
