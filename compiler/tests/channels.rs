@@ -621,3 +621,161 @@ fn random_roles_agree_with_a_simulator() {
         "{fine} {stuck} {wrong}"
     );
 }
+
+// Products in flight.
+
+/// One turn of a role that multiplies what it gets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Work {
+    Get(usize),
+    /// Of the slot that this turn got, transposed, with itself.
+    Begin(usize),
+    Release(usize, Option<u32>),
+    Await(usize),
+}
+
+/// Whether `turns` turns of `work`, for which another role puts into the channels in order, end: slots that a product in
+/// flight reads are free when it is known to be over.
+fn flows(work: &[Work], depths: &[u64], turns: u64) -> bool {
+    let channels = depths.len();
+    let (mut put, mut got, mut back) = (
+        vec![0u64; channels],
+        vec![0u64; channels],
+        vec![0u64; channels],
+    );
+    let mut next_put = 0u64;
+    // Of each product in flight: which it is, whether its slot is given back, and when at the latest.
+    let mut flying: Vec<(u64, usize, bool, Option<u32>)> = Vec::new();
+    let mut newest = 0u64;
+    let settle =
+        |flying: &mut Vec<(u64, usize, bool, Option<u32>)>, back: &mut Vec<u64>, until: u64| {
+            flying.retain(|(id, c, given, _)| {
+                if *id <= until && *given {
+                    back[*c] += 1;
+                }
+                *id > until
+            });
+        };
+    for _ in 0..turns {
+        let mut mine = vec![0u64; channels];
+        for step in work {
+            match *step {
+                Work::Get(c) => {
+                    // The other role goes as far as it can.
+                    while next_put < turns * channels as u64 {
+                        let to = (next_put % channels as u64) as usize;
+                        if put[to] >= back[to] + depths[to] {
+                            break;
+                        }
+                        put[to] += 1;
+                        next_put += 1;
+                    }
+                    if put[c] <= got[c] {
+                        return false;
+                    }
+                    got[c] += 1;
+                }
+                Work::Begin(c) => {
+                    newest += 1;
+                    mine[c] = newest;
+                    flying.push((newest, c, false, None));
+                }
+                Work::Release(c, lag) => match flying.iter_mut().find(|f| f.0 == mine[c]) {
+                    Some(f) => (f.2, f.3) = (true, lag),
+                    None => back[c] += 1,
+                },
+                Work::Await(c) => settle(&mut flying, &mut back, mine[c]),
+            }
+            let due = flying
+                .iter()
+                .filter(|f| f.2 && f.3.is_some_and(|lag| newest - f.0 >= u64::from(lag)));
+            // To know that one is over is to know that no more than `lag` fly.
+            let due = due
+                .filter_map(|f| f.3)
+                .map(|lag| newest - u64::from(lag))
+                .max();
+            if let Some(until) = due {
+                settle(&mut flying, &mut back, until);
+            }
+        }
+    }
+    true
+}
+
+#[test]
+fn slots_are_free_when_their_products_are_over() {
+    let (mut fine, mut stuck) = (0, 0);
+    for seed in 0..160u64 {
+        let mut r = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 7);
+        let channels = 1 + r.below(2) as usize;
+        let depths: Vec<u64> = (0..channels).map(|_| 1 + r.below(3)).collect();
+        let carried = r.one_in(2);
+        let mut work = Vec::new();
+        for c in 0..channels {
+            work.extend([Work::Get(c), Work::Begin(c)]);
+            let lag = match r.below(4) {
+                0 => None,
+                n => Some(n as u32 - 1),
+            };
+            let release = Work::Release(c, lag);
+            match r.one_in(3) {
+                true if !carried => work.extend([Work::Await(c), release]),
+                _ => work.push(release),
+            }
+        }
+        if !carried {
+            for c in 0..channels {
+                if !work.contains(&Work::Await(c)) {
+                    work.push(Work::Await(c));
+                }
+            }
+        }
+        // What stands before may stand later.
+        if work.len() > 4 && r.one_in(2) {
+            let release = work.iter().position(|w| matches!(w, Work::Release(..)));
+            if let Some(at) = release {
+                let step = work.remove(at);
+                work.push(step);
+            }
+        }
+        let mut text = "kernel k(x: view<f16>[n, 64], y: out view<f32>[64, 64], a: i32) for sm_90a grid (i in 1)\n{\n".to_owned();
+        for (c, depth) in depths.iter().enumerate() {
+            let _ = writeln!(text, "    channel c{c}: tile<f16>[64, 64] depth {depth};");
+        }
+        text.push_str("    roles {\n        load: 1 warp { for p in 0..a {");
+        for c in 0..channels {
+            let _ = write!(text, " put c{c} {{ x[p*64 +: 64, ..] }}");
+        }
+        text.push_str(" } }\n        math: 1 warpgroup {\n            let mut acc = zeros<f32>[64, 64];\n            for p in 0..a {\n");
+        for step in &work {
+            let _ = match step {
+                Work::Get(c) => writeln!(text, "                let t{c} = get c{c};"),
+                Work::Begin(c) if carried => {
+                    writeln!(text, "                acc = mma(t{c}, t{c}.t, acc);")
+                }
+                Work::Begin(c) => writeln!(text, "                let s{c} = mma(t{c}, t{c}.t);"),
+                Work::Release(c, None) => writeln!(text, "                release c{c};"),
+                Work::Release(c, Some(lag)) => {
+                    writeln!(text, "                release c{c} lag {lag};")
+                }
+                Work::Await(c) => writeln!(text, "                acc = acc + await s{c};"),
+            };
+        }
+        let result = if carried { "await acc" } else { "acc" };
+        let _ = writeln!(
+            text,
+            "            }}\n            y[0 +: 64, ..] = {result};\n        }}\n    }}\n}}"
+        );
+        let ends = (0..=12).all(|turns| flows(&work, &depths, turns));
+        let (codes, said) = codes_of(&text);
+        match ends {
+            true => assert_eq!(codes, Vec::<String>::new(), "seed {seed}\n{said}\n{text}"),
+            false => assert_eq!(codes, ["E0721"], "seed {seed}\n{said}\n{text}"),
+        }
+        match ends {
+            true => fine += 1,
+            false => stuck += 1,
+        }
+    }
+    assert!(fine > 20 && stuck > 20, "{fine} {stuck}");
+}
