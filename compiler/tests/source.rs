@@ -285,6 +285,7 @@ fn kernels_of_the_conformance_tests_come_back() {
         "drawn<bf16>",
         "handed_on<f16>",
         "parts_of_slots<bf16>",
+        "shared_columns<f16>",
     ] {
         comes_back(file, instance);
     }

@@ -31,7 +31,11 @@ const SOURCES: &[&str] = &[
     "tests/conformance",
     "tests/samples",
     "tests/samples.tess",
+    "tests/samples_pair.tess",
 ];
+
+/// The tests of the samples' role-level bodies.
+const SAMPLES: &[&str] = &["tests/samples.tess", "tests/samples/attention_prefill.tess"];
 
 /// A part of CI.
 struct Part {
@@ -159,12 +163,17 @@ fn default_set(runner: &mut Runner) -> Result<(), Failure> {
     runner.output(name, command)?.success(name)?;
     let mut command = runner.command(&tess);
     command.args(["test", "kernels-dsl", "examples", "tests/conformance/tiles"]);
-    command.args(["tests/samples.tess", "tests/samples/attention_prefill.tess"]);
+    command.args(SAMPLES).arg("tests/samples_pair.tess");
     runner.step("tests of the kernels and examples", command)?;
     let mut command = runner.command(&tess);
     command.args(["test", "--device", "all"]);
     command.args(["kernels-dsl", "examples", "tests/conformance/tiles"]);
     runner.step("the same on the emulator, for every target", command)?;
+    let mut command = runner.command(&tess);
+    command
+        .args(["test", "--device", "emulator:sm_90a"])
+        .args(SAMPLES);
+    runner.step("samples of the role level on the emulator", command)?;
 
     let ci = runner.root().join("target/ci");
     let _ = fs::remove_dir_all(&ci);
