@@ -135,6 +135,7 @@ sm_80..=sm_90a{ BM:1,l.stages:2 } // two
 tune{ BM:[1,2] where BM<3 }
 }
 variant Plain:I{ }
+kernel l<T:dtype in{f16} > ( x:view<T>[m] )grid(i in m)order rev ( i ){ }
 ";
     let expected = "\
 //! A file.
@@ -170,6 +171,7 @@ schedule k for T = bf16 {
     tune             { BM: [1, 2] where BM < 3 }
 }
 variant Plain: I {}
+kernel l<T: dtype in {f16}>(x: view<T>[m]) grid (i in m) order rev(i) {}
 ";
     assert_eq!(formatted(text).as_deref(), Some(expected));
 }

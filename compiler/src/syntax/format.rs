@@ -228,7 +228,9 @@ fn space(line: &[Piece<'_>], i: usize) -> bool {
         (BraceOpen, BraceClose) => return false,
         (BraceOpen, _) if left.role == Role::Set => return false,
         (_, BraceClose) if right.role == Role::Set => return false,
-        (BraceClose, Greater) if left.role == Role::Set && right.role == Role::Angle => return false,
+        (BraceClose, Greater) if left.role == Role::Set && right.role == Role::Angle => {
+            return false;
+        }
         (PathSep, _) | (_, PathSep) => return false,
         (_, Comma | Semicolon) | (ParenOpen | BracketOpen, _) | (_, ParenClose | BracketClose) => {
             return false;
