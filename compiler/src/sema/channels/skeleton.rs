@@ -123,7 +123,8 @@ pub(super) enum Why {
 
 pub(super) struct Skeleton {
     pub roles: Vec<Role>,
-    /// Turns by the place where they stand: the role's name.
+    /// Turns: the role's name, and the place in its first replica. Those of all replicas are the same in the order in which they are written,
+    /// for replicas may be written apart (`if const`).
     pub turns: Vec<(String, Span)>,
     pub refused: Vec<Refused>,
 }
@@ -137,6 +138,8 @@ struct Maker<'t, 'k> {
     /// Values that may be tiles of slots, or products.
     held: BTreeSet<ValueId>,
     turns: &'t mut Vec<(String, Span)>,
+    /// How many turns this role has taken so far.
+    taken: usize,
     refused: &'t mut Vec<Refused>,
     /// Loops' ends, for conditions on their indices.
     conditions: Vec<(Span, TermId, Span, String)>,
@@ -164,6 +167,7 @@ pub(super) fn extract<'k>(
             around: Vec::new(),
             held: BTreeSet::new(),
             turns: &mut turns,
+            taken: 0,
             refused: &mut refused,
             conditions: Vec::new(),
         };
@@ -528,7 +532,13 @@ impl<'k> Maker<'_, 'k> {
                 };
                 self.conditions.push((span, cond, around.1, around.0));
                 let name = &self.role.head.name;
-                let known = self.turns.iter().position(|(n, s)| (n, *s) == (name, span));
+                let named = self
+                    .turns
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, (n, _))| n == name);
+                let known = named.map(|(turn, _)| turn).nth(self.taken);
+                self.taken += 1;
                 let turn = known.unwrap_or_else(|| {
                     self.turns.push((name.clone(), span));
                     self.turns.len() - 1
