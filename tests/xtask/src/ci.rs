@@ -31,7 +31,6 @@ const SOURCES: &[&str] = &[
     "tests/conformance",
     "tests/samples",
     "tests/samples.tess",
-    "tests/samples_pair.tess",
 ];
 
 /// The tests of the samples' role-level bodies.
@@ -163,7 +162,7 @@ fn default_set(runner: &mut Runner) -> Result<(), Failure> {
     runner.output(name, command)?.success(name)?;
     let mut command = runner.command(&tess);
     command.args(["test", "kernels-dsl", "examples", "tests/conformance/tiles"]);
-    command.args(SAMPLES).arg("tests/samples_pair.tess");
+    command.args(SAMPLES);
     runner.step("tests of the kernels and examples", command)?;
     let mut command = runner.command(&tess);
     command.args(["test", "--device", "all"]);
