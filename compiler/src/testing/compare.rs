@@ -12,10 +12,10 @@ pub struct Tolerance {
 }
 
 impl Tolerance {
-    /// What the library allows: by the narrowest of the 16- and 32-bit types.
+    /// What the library allows: by the narrowest of the 16- and 32-bit types; sums of products of eight-bit floats are shorter than f32.
     pub fn of(types: impl IntoIterator<Item = DType>) -> Tolerance {
         let rank = |t: DType| match t {
-            DType::Bf16 => 2,
+            DType::Bf16 | DType::E4m3 | DType::E5m2 => 2,
             DType::F16 => 1,
             _ => 0,
         };

@@ -13,7 +13,7 @@ use crate::{
     interp::{self, Arg, Args, Data, Tensor},
     ir::{
         ValueId,
-        tile::{OpKind, Type},
+        tile::{OpKind, RoleOp, Type},
     },
     sema::{
         Eval, Module,
@@ -405,7 +405,7 @@ fn agree(
     let mut products = false;
     for body in what.bodies() {
         for op in body.body.ops.values() {
-            if matches!(op.kind, OpKind::Dot) {
+            if matches!(op.kind, OpKind::Dot | OpKind::Role(RoleOp::Mma)) {
                 products = true;
                 types.push(body.body.ty(op.operands[0]).elem());
             }
