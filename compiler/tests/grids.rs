@@ -132,8 +132,8 @@ grid (i in ceil_div(m, 64), j in ceil_div(n, 64))
     y[i*64 +: 64, j*64 +: 64] = acc;
 }
 schedule mm {
-    sm_80 ..= sm_121a { warps: 4, stages: 3, p.stages: 2, consumers: 2, promote: 128 }
-    sm_90a ..= sm_110a { producers: 1, cluster: [2, 1], multicast: true }
+    sm_80 ..= sm_121a { warps: 4, stages: 3, p.stages: 2 }
+    sm_90a ..= sm_110a { producers: 0, cluster: [2, 1] }
     tune { stages: [2, 3, 4], p.stages: [2, 1 + 2] where stages > 1 }
 }";
 
@@ -144,9 +144,9 @@ fn schedules_speak_of_single_loops() {
     assert_eq!(schedule.stages_of(Some("p")), Some(2));
     assert_eq!(schedule.stages_of(Some("r")), Some(3));
     assert_eq!(schedule.stages_of(None), Some(3));
-    assert_eq!((schedule.consumers, schedule.producers), (Some(2), Some(1)));
+    assert_eq!((schedule.consumers, schedule.producers), (None, Some(0)));
     assert_eq!(schedule.cluster, [2, 1]);
-    assert!(schedule.multicast && !schedule.pair);
+    assert!(!schedule.multicast && !schedule.pair);
     let values = |values: &[&str]| values.iter().map(|v| (*v).to_owned()).collect::<Vec<_>>();
     let [tune] = &made.tune[..] else {
         panic!("{:?}", made.tune)
@@ -161,18 +161,28 @@ fn schedules_speak_of_single_loops() {
     let depths: Vec<u32> = roles.channels.values().map(|c| c.depth).collect();
     assert_eq!(depths, [2, 3]);
     for (from, to, words) in [
-        ("promote: 128", "promote: 8", "from 16"),
+        ("producers: 0", "promote: 8", "from 16"),
         ("p.stages: 2", "q.stages: 2", "no loop `q`"),
         ("p.stages: 2", "p.warps: 2", "no key of a loop"),
-        ("producers: 1", "producers: 9", "from 0 to 4"),
+        ("producers: 0", "producers: 9", "from 0 to 4"),
         ("cluster: [2, 1]", "cluster: [8, 4]", "at most 16"),
         ("cluster: [2, 1]", "cluster: [2, 0]", "list"),
-        ("multicast: true", "pair: true", "products of two blocks"),
-        ("multicast: true", "multicast: 1", "`true` or `false`"),
-        ("multicast: true", "overlap: 1", "`true` or `false`"),
+        ("producers: 0", "pair: true", "products of two blocks"),
+        ("producers: 0", "multicast: 1", "`true` or `false`"),
+        ("producers: 0", "overlap: 1", "`true` or `false`"),
     ] {
         let found = make_for(&LOOPS.replace(from, to), "mm", "sm_90a").unwrap_err();
         assert!(found.contains("E060") && found.contains(words), "{found}");
+    }
+    for key in [
+        "consumers: 2",
+        "producers: 1",
+        "promote: 128",
+        "multicast: true",
+    ] {
+        let found = make_for(&LOOPS.replace("producers: 0", key), "mm", "sm_90a").unwrap_err();
+        let name = key.split(':').next().expect("a name");
+        assert!(found.contains("E0010") && found.contains(name), "{found}");
     }
     let text = LOOPS.replace("sm_90a ..= sm_110a", "sm_80");
     let found = make_for(&text, "mm", "sm_80").unwrap_err();

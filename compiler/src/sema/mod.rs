@@ -1,4 +1,4 @@
-//! From trees to tile IR: names, types, shapes, compile-time evaluation, instantiation and the race check.
+//! From trees to tile IR: names, types, shapes, compile-time evaluation, instantiation, the race check and the check of channels.
 //!
 //! One kernel with its compile-time arguments, for one target, is an *instance*. It is made by walking the kernel's body
 //! once, as an interpreter would, over values of which some are known (constants, types, functions) and some are names of

@@ -299,20 +299,34 @@ impl<'a> Maker<'_, 'a> {
                     let most = Target::MAX_REGISTERS;
                     schedule.max_regs = Some(self.count(module, kv, key, 1..=most)?)
                 }
-                "consumers" => schedule.consumers = Some(self.count(module, kv, key, 1..=8)?),
-                "producers" => schedule.producers = Some(self.count(module, kv, key, 0..=4)?),
-                "promote" => schedule.promote = Some(self.count(module, kv, key, 16..=1 << 16)?),
+                "consumers" => {
+                    schedule.consumers = Some(self.count(module, kv, key, 1..=8)?);
+                    return self.unused(kv);
+                }
+                "producers" => {
+                    let producers = self.count(module, kv, key, 0..=4)?;
+                    schedule.producers = Some(producers);
+                    if producers > 0 {
+                        return self.unused(kv);
+                    }
+                }
+                "promote" => {
+                    schedule.promote = Some(self.count(module, kv, key, 16..=1 << 16)?);
+                    return self.unused(kv);
+                }
                 "persistent" => persistent = Some(self.flag(module, kv, key)?),
                 "multicast" => {
                     schedule.multicast = self.flag(module, kv, key)?;
                     if schedule.multicast {
                         self.needs(kv, Feature::Cluster, "clusters")?;
+                        return self.unused(kv);
                     }
                 }
                 "pair" => {
                     schedule.pair = self.flag(module, kv, key)?;
                     if schedule.pair {
                         self.needs(kv, Feature::TensorMemory, "products of two blocks")?;
+                        return self.unused(kv);
                     }
                 }
                 "overlap" => {
@@ -374,6 +388,12 @@ impl<'a> Maker<'_, 'a> {
                 format!("`{key}` is `true` or `false`"),
             ),
         }
+    }
+
+    /// A key that says what no pass asks for yet.
+    fn unused<T>(&mut self, kv: &ast::KeyValue) -> Eval<T> {
+        let what = format!("the schedule's `{}`", kv.key.name);
+        self.ev.not_yet(kv.span, &what)
     }
 
     /// The target must have what a key asks for.
