@@ -10,6 +10,7 @@ use super::{
         BF16, Builder, Effect, F16, F32, F64, GENERIC, GLOBAL, I1, I8, I16, I32, I64, Kind, Place,
         Ty, Val,
     },
+    matrix::FactorsInFlight,
     roles::{self, InRole},
 };
 use crate::{
@@ -73,7 +74,7 @@ pub struct Lower<'a> {
     /// Of a 16-bit register that is part of a word: the word, and which part of it.
     pub parts: HashMap<u32, (Val, u32)>,
     /// What products in flight read from registers.
-    pub(in crate::codegen) factors: roles::FactorsInFlight,
+    pub(in crate::codegen) factors: FactorsInFlight,
 }
 
 /// What was known before a role was entered.
@@ -128,7 +129,7 @@ pub fn lower<'a>(
         owners: HashMap::new(),
         reading: Vec::new(),
         parts: HashMap::new(),
-        factors: roles::FactorsInFlight::default(),
+        factors: FactorsInFlight::default(),
     };
     let parameters = lower.parameters();
     lower.b.set_location(kernel.header.span);

@@ -6,6 +6,9 @@
 
 mod fma;
 mod mma_sync;
+mod wgmma;
+
+pub(super) use wgmma::FactorsInFlight;
 
 use std::collections::HashMap;
 

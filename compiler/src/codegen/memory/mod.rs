@@ -1,5 +1,6 @@
 //! Channels: what fills the slots of shared memory, and what reads them.
 
+mod bulk;
 mod cp_async;
 mod shared;
 mod widen;

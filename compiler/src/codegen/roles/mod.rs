@@ -9,14 +9,10 @@
 //! leaves before the others are done.
 
 pub mod ahead;
-mod bulk;
 mod carried;
 pub mod draw;
-mod product;
 mod ring;
 mod turns;
-
-pub(in crate::codegen) use product::FactorsInFlight;
 
 use super::{
     builder::{Effect, I1, I32, I64, Place, Val},

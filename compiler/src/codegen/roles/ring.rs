@@ -19,7 +19,12 @@ use crate::{
 
 impl Lower<'_> {
     /// Where the full barrier of the slot is, or the empty one.
-    pub(super) fn ring_barrier(&mut self, channel: ChannelId, slot: ValueId, empty: bool) -> Val {
+    pub(in crate::codegen) fn ring_barrier(
+        &mut self,
+        channel: ChannelId,
+        slot: ValueId,
+        empty: bool,
+    ) -> Val {
         let channel = &self.kernel.channels[channel];
         let barriers = channel
             .barriers
@@ -37,7 +42,7 @@ impl Lower<'_> {
     }
 
     /// Where tile `tile` of the slot is, `offset` bytes into it.
-    pub(super) fn slot_address(
+    pub(in crate::codegen) fn slot_address(
         &mut self,
         channel: ChannelId,
         tile: u32,
