@@ -78,6 +78,17 @@ pub enum Error {
         name: String,
         available: Vec<String>,
     },
+    /// An operator is asked for types or settings that the set has no kernel for.
+    #[error(
+        "{place} has no kernel `{kernel}`, which `{operator}` is on these arguments; for `{operator}` it has {}",
+        list(available)
+    )]
+    NoInstance {
+        operator: &'static str,
+        kernel: String,
+        place: String,
+        available: Vec<String>,
+    },
     #[error("{place} has no op `{name}`; it has {}", list(available))]
     NoOp {
         place: String,

@@ -46,6 +46,12 @@ impl<'a> Args<'a> {
         }
     }
 
+    /// Passes `name`, in the place of what was passed under that name before.
+    pub(crate) fn put(&mut self, name: &'a str, value: ScalarValue) {
+        self.list.retain(|(n, _)| *n != name);
+        self.list.push((name, Arg::Scalar(value)));
+    }
+
     /// A tensor.
     pub fn tensor(mut self, name: &'a str, tensor: TensorRef<'a>) -> Args<'a> {
         self.list.push((name, Arg::Tensor(tensor)));
@@ -74,17 +80,20 @@ impl<'a> Args<'a> {
     }
 }
 
-/// One instance of a kernel set. Clones share what is loaded.
+/// One instance of a kernel set. All kernels of one instance share what is loaded.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     set: Arc<SharedSet>,
     index: usize,
-    ready: Arc<RwLock<Vec<Arc<Ready>>>>,
+    ready: Loaded,
 }
+
+/// An instance's code, context by context.
+pub(crate) type Loaded = Arc<RwLock<Vec<Arc<Ready>>>>;
 
 /// An instance's code in one context: bodies in the order in which they are tried, and their loaded entries.
 #[derive(Debug)]
-struct Ready {
+pub(crate) struct Ready {
     context: usize,
     /// The target that the caller named, if any.
     wanted: Option<String>,
@@ -165,11 +174,8 @@ pub struct Launch {
 
 impl Kernel {
     pub(crate) fn new(set: Arc<SharedSet>, index: usize) -> Kernel {
-        Kernel {
-            set,
-            index,
-            ready: Arc::default(),
-        }
+        let ready = set.loaded[index].clone();
+        Kernel { set, index, ready }
     }
 
     /// What the set says of it.

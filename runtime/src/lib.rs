@@ -26,6 +26,8 @@
 //!   the GPU: open only what you trust, as with a shared library.
 //! - A [`Kernel`] is one instance of it. [`Kernel::check`] refuses wrong arguments with no device at hand, and
 //!   [`Kernel::launch`] checks in the same way first.
+//! - An operator, [`norm::rmsnorm`] and so on, finds the kernel for its tensors' types and launches it:
+//!   `norm::rmsnorm(&set, &x, &weight, &mut out).eps(1e-5).launch(&stream)?`. The set is that of `kernels-dsl/ops.toml`.
 //! - An [`Op`] is a sequence of launches of it with a [`Workspace`]; [`Op::run`] allocates nothing, so that
 //!   [`Stream::capture`] can record it.
 //! - A [`Device`] is a CUDA device, whose driver is loaded when one is asked for, so that programs start without it; or a device of
@@ -45,6 +47,7 @@ mod facts;
 mod form;
 mod launch;
 mod op;
+mod ops;
 pub mod select;
 mod sets;
 mod tensor;
@@ -56,6 +59,7 @@ pub use device::{
 pub use error::Error;
 pub use launch::{Args, Checked, Kernel, Launch};
 pub use op::{Op, Workspace};
+pub use ops::{Operator, activation, norm};
 pub use select::{Capability, Code, Target};
 pub use sets::{FoundSet, KernelSet, find_sets, set_places};
 pub use tensor::{DeviceTensor, TensorRef, contiguous_strides};

@@ -1,6 +1,7 @@
 //! Open kernel sets, and where they are looked for.
 
 use std::{
+    collections::HashMap,
     env,
     ffi::OsString,
     path::{Path, PathBuf},
@@ -12,7 +13,7 @@ use tesserine_set::{Manifest, SetError};
 use crate::{
     Error,
     device::{Module, ModuleKey},
-    launch::Kernel,
+    launch::{Kernel, Loaded},
     op::Op,
 };
 
@@ -27,6 +28,17 @@ pub(crate) struct SharedSet {
     pub(crate) set: tesserine_set::KernelSet,
     /// By what loaded it and index. A module stays loaded as long as the set is open.
     pub(crate) modules: Mutex<Vec<(ModuleKey, u32, Arc<Module>)>>,
+    /// What kernels have loaded, by instance: whoever asks for a kernel again finds it.
+    pub(crate) loaded: Vec<Loaded>,
+    /// Instances by their canonical names.
+    names: HashMap<String, usize>,
+}
+
+impl SharedSet {
+    /// The instance of a canonical name.
+    pub(crate) fn index(&self, canonical: &str) -> Option<usize> {
+        self.names.get(canonical).copied()
+    }
 }
 
 impl KernelSet {
@@ -54,17 +66,12 @@ impl KernelSet {
 
     /// The instance of that name, `rmsnorm<bf16>`; spaces do not count.
     pub fn kernel(&self, name: &str) -> Result<Kernel, Error> {
-        let wanted = tesserine_set::canonical_name(name);
-        let instances = &self.manifest().instances;
-        let found = instances
-            .iter()
-            .position(|i| tesserine_set::canonical_name(&i.name) == wanted);
-        match found {
+        match self.shared.index(&tesserine_set::canonical_name(name)) {
             Some(index) => Ok(Kernel::new(self.shared.clone(), index)),
             None => Err(Error::NoKernel {
                 place: format!("kernel set `{}`", self.manifest().name),
                 name: name.to_owned(),
-                available: instances.iter().map(|i| i.name.clone()).collect(),
+                available: self.kernels().map(|k| k.name().to_owned()).collect(),
             }),
         }
     }
@@ -109,8 +116,18 @@ impl KernelSet {
 
 impl From<tesserine_set::KernelSet> for KernelSet {
     fn from(set: tesserine_set::KernelSet) -> KernelSet {
-        let modules = Mutex::default();
-        let shared = Arc::new(SharedSet { set, modules });
+        let instances = &set.manifest().instances;
+        let loaded = instances.iter().map(|_| Loaded::default()).collect();
+        // Of two of one name the first counts.
+        let names = instances.iter().enumerate().rev();
+        let names = names.map(|(i, instance)| (tesserine_set::canonical_name(&instance.name), i));
+        let names = names.collect();
+        let shared = Arc::new(SharedSet {
+            set,
+            modules: Mutex::default(),
+            loaded,
+            names,
+        });
         KernelSet { shared }
     }
 }

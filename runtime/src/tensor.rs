@@ -85,6 +85,19 @@ impl<'a> TensorRef<'a> {
     }
 }
 
+impl<'a> From<&'a DeviceTensor> for TensorRef<'a> {
+    fn from(tensor: &'a DeviceTensor) -> TensorRef<'a> {
+        tensor.view()
+    }
+}
+
+/// For what is stored to.
+impl<'a> From<&'a mut DeviceTensor> for TensorRef<'a> {
+    fn from(tensor: &'a mut DeviceTensor) -> TensorRef<'a> {
+        tensor.view()
+    }
+}
+
 /// The strides of a tensor whose elements lie in row-major order without gaps.
 pub fn contiguous_strides(shape: &[i64]) -> Vec<i64> {
     let mut strides = vec![1i64; shape.len()];

@@ -1,4 +1,4 @@
-//! The Python package: its wheel, and its tests on the installed wheel.
+//! The Python package: its kernels, its wheel, and its tests and examples on the installed wheel.
 
 use std::{fs, path::PathBuf};
 
@@ -12,12 +12,17 @@ const MATURIN: &str = "maturin==1.16.0";
 /// What the tests import beside the package. The package itself needs nothing.
 const TEST_PACKAGES: &[&str] = &["numpy>=2,<3"];
 
+/// The set that the package's operators launch from, and where the package has it.
+const KERNELS: &str = "kernels-dsl/ops.toml";
+const PACKAGED: &str = "runtime/python/python/tesserine/ops.tset";
+
 /// How a wheel is built.
 #[derive(Clone, Copy)]
 pub enum Profile {
-    /// For users, into `target/wheels`.
+    /// For users, into `target/wheels`, with kernels for every target.
     Release,
-    /// For its tests only, into `target/ci/wheels`: of what the workspace's tests have built already.
+    /// For its tests only, into `target/ci/wheels`: of what the workspace's tests have built already, with kernels for the
+    /// emulator.
     Dev,
 }
 
@@ -31,6 +36,17 @@ pub fn build_and_test(runner: &mut Runner, profile: Profile) -> Result<(), Failu
     let mut pip = runner.command(&tools);
     pip.args(["-m", "pip", "install", "--quiet", MATURIN]);
     runner.step(&format!("install {MATURIN}"), pip)?;
+
+    let mut tess = runner.cargo(&["run", "--quiet", "--locked", "--package", "tess"]);
+    if let Profile::Release = profile {
+        tess.arg("--release");
+    }
+    tess.args(["--", "build", KERNELS, "--emit", "ptx"]);
+    if let Profile::Dev = profile {
+        tess.args(["--target", "sm_90a"]);
+    }
+    tess.args(["-o", PACKAGED]);
+    runner.step("build the package's kernels", tess)?;
 
     let wheels = runner.root().join(folder);
     // So that the wheel found below is the one that was built.
@@ -61,7 +77,16 @@ pub fn build_and_test(runner: &mut Runner, profile: Profile) -> Result<(), Failu
     // The package is the installed one: the tests' folder is not the package's.
     tests.args(["-B", "-m", "unittest", "discover", "--start-directory"]);
     tests.arg("runtime/python/tests");
-    runner.step("tests of the wheel", tests)
+    tests.env("TESSERINE_KERNELS_DEMANDED", "1");
+    runner.step("tests of the wheel", tests)?;
+    let mut example = runner.command(&python);
+    example.args(["-B", "runtime/python/examples/operators.py"]);
+    example.env("TESS_DEVICE", "emulator:sm_90a");
+    runner.step("the package's example", example)?;
+    let mut example = runner.cargo(&["run", "--quiet", "--locked", "--package", "tesserine"]);
+    example.args(["--example", "operators", "--", PACKAGED]);
+    example.env("TESS_DEVICE", "emulator:sm_90a");
+    runner.step("the crate's example on the same kernels", example)
 }
 
 /// The one wheel in `folder`.
