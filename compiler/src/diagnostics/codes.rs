@@ -102,6 +102,7 @@ codes! {
     E0620: "a number of warps that a block cannot have",
     E0621: "more shared memory than the target gives a block",
     E0622: "a tile that is too large for a block",
+    E0623: "roles that a schedule asks for and a kernel cannot have",
     E0690: "code generation failed",
     E0701: "a word of the role level out of its place",
     E0702: "a product that is used before it is awaited",

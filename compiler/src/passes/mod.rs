@@ -1,7 +1,7 @@
 //! Passes: from tile IR to role IR that code can be generated from.
 //!
 //! ```text
-//! tile IR ──expand──▶ ──expand_f64──▶ ──simplify──▶ ──release_early──▶ ──unroll_pending──▶ tile IR ──form_roles──▶ role IR ──pipeline──▶ ──assign_layouts──▶ ──allocate──▶ ──insert_barriers──▶ ──share_replicas──▶ role IR
+//! tile IR ──make_roles──▶ ──expand──▶ ──expand_f64──▶ ──simplify──▶ ──release_early──▶ ──unroll_pending──▶ tile IR ──form_roles──▶ role IR ──pipeline──▶ ──assign_layouts──▶ ──allocate──▶ ──insert_barriers──▶ ──share_replicas──▶ role IR
 //! ```
 //!
 //! One file a pass. [`PASSES`] is the one list that says their order, their names for `--dump-after`, and what they do.
@@ -19,6 +19,7 @@ mod expand_f64;
 mod form_roles;
 mod insert_barriers;
 mod lower_roles;
+mod make_roles;
 mod pipeline;
 mod release_early;
 mod share_replicas;
@@ -47,12 +48,18 @@ pub struct PassInfo {
 #[derive(Clone, Copy, Debug)]
 enum Run {
     Tile(fn(&mut tile::Kernel)),
+    Divide(fn(&mut tile::Kernel, Target) -> Result<(), Diagnostics>),
     Form(fn(&tile::Kernel, Target) -> Result<role::Kernel, Diagnostics>),
     Role(fn(&mut role::Kernel, Target) -> Result<(), Diagnostics>),
 }
 
 /// All passes in order.
 pub const PASSES: &[PassInfo] = &[
+    PassInfo {
+        name: "make_roles",
+        what: "divides kernels of the tile level into roles, where the schedule asks for them",
+        run: Run::Divide(make_roles::run),
+    },
     PassInfo {
         name: "expand",
         what: "writes sorting, the largest, occurrences and batched products in terms of other operations",
@@ -115,6 +122,13 @@ pub fn lower(kernel: &tile::Kernel, target: &Target) -> Result<role::Kernel, Dia
     lower_with(kernel, target, &mut |_, _| ())
 }
 
+/// The kernel with the roles that its schedule asks for, as tile IR that can be printed as source.
+pub fn with_roles(kernel: &tile::Kernel, target: Target) -> Result<tile::Kernel, Diagnostics> {
+    let mut kernel = kernel.clone();
+    make_roles::run(&mut kernel, target)?;
+    Ok(kernel)
+}
+
 /// As [`lower`]; `observe` sees the name of each pass and the kernel after it.
 pub fn lower_with(
     kernel: &tile::Kernel,
@@ -130,6 +144,11 @@ pub fn lower_with(
                 verified(pass, &tile, tile::verify);
                 observe(pass.name, &tile);
             }
+            (Run::Divide(run), None) => {
+                run(&mut tile, *target)?;
+                verified(pass, &tile, tile::verify);
+                observe(pass.name, &tile);
+            }
             (Run::Form(run), None) => {
                 let formed = run(&tile, *target)?;
                 verified(pass, &formed, role::verify);
@@ -141,7 +160,7 @@ pub fn lower_with(
                 verified(pass, role, role::verify);
                 observe(pass.name, role);
             }
-            (Run::Tile(_) | Run::Form(_), Some(_)) | (Run::Role(_), None) => {
+            (Run::Tile(_) | Run::Divide(_) | Run::Form(_), Some(_)) | (Run::Role(_), None) => {
                 unreachable!("`{}` stands on the wrong side of `form_roles`", pass.name)
             }
         }

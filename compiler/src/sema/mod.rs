@@ -35,7 +35,9 @@ pub use check::check;
 pub use instance::{CParamInfo, KernelInfo, instantiate, kernels};
 pub use modules::{Module, Program};
 pub use op::{instantiate_op, is_op, ops};
+pub(crate) use channels::check as check_channels;
 pub(crate) use races::is_unordered;
+pub(crate) use roles::check_limits;
 
 /// An error that has already been reported.
 #[derive(Clone, Copy, Debug)]

@@ -21,6 +21,7 @@ use crate::{
         Op, OpId, RegionId, ValueId,
         tile::{Constant, Kernel, OpKind, Type},
     },
+    passes,
     span::Span,
     target::Target,
 };
@@ -33,8 +34,9 @@ struct Unsaid {
 
 type Said<T> = Result<T, Unsaid>;
 
-/// The one body `kernel` as a source file for `target`.
+/// The one body `kernel` as a source file for `target`, with the roles that its schedule asks for.
 pub fn print(kernel: &Kernel, target: Target) -> Result<String, Diagnostics> {
+    let kernel = &passes::with_roles(kernel, target)?;
     let mut writer = Writer::new(kernel, target);
     match writer.file() {
         Ok(()) => Ok(writer.text),

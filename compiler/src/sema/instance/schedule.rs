@@ -300,19 +300,13 @@ impl<'a> Maker<'_, 'a> {
                     schedule.max_regs = Some(self.count(module, kv, key, 1..=most)?)
                 }
                 "consumers" => {
-                    schedule.consumers = Some(self.count(module, kv, key, 1..=8)?);
-                    return self.unused(kv);
+                    schedule.consumers = Some(self.count(module, kv, key, 1..=7)?);
                 }
                 "producers" => {
-                    let producers = self.count(module, kv, key, 0..=4)?;
-                    schedule.producers = Some(producers);
-                    if producers > 0 {
-                        return self.unused(kv);
-                    }
+                    schedule.producers = Some(self.count(module, kv, key, 0..=4)?);
                 }
                 "promote" => {
                     schedule.promote = Some(self.count(module, kv, key, 16..=1 << 16)?);
-                    return self.unused(kv);
                 }
                 "persistent" => persistent = Some(self.flag(module, kv, key)?),
                 "multicast" => {
