@@ -31,11 +31,11 @@ mod uniform;
 pub(crate) mod value;
 mod views;
 
+pub(crate) use channels::check as check_channels;
 pub use check::check;
 pub use instance::{CParamInfo, KernelInfo, instantiate, kernels};
 pub use modules::{Module, Program};
 pub use op::{instantiate_op, is_op, ops};
-pub(crate) use channels::check as check_channels;
 pub(crate) use races::is_unordered;
 pub(crate) use roles::check_limits;
 

@@ -73,7 +73,10 @@ pub(super) fn run(kernel: &mut Kernel, target: Target) -> Result<(), Diagnostics
     }
     if let Some(every) = kernel.header.schedule.promote.take() {
         promote::run(kernel, every).map_err(|unfit| {
-            let title = format!("the schedule's `promote: {every}` does not serve: {}", unfit.what);
+            let title = format!(
+                "the schedule's `promote: {every}` does not serve: {}",
+                unfit.what
+            );
             one(Diagnostic::error(codes::E0602, unfit.span, title))
         })?;
     }
@@ -219,7 +222,12 @@ fn choices(kernel: &Kernel, plan: &Plan, target: Target) -> Result<Vec<Sizes>, U
                 Some(_) => stages.unwrap_or(most),
             })
             .collect();
-        let total: u32 = plan.groups.iter().zip(&depths).map(|(g, d)| bytes(g) * d).sum();
+        let total: u32 = plan
+            .groups
+            .iter()
+            .zip(&depths)
+            .map(|(g, d)| bytes(g) * d)
+            .sum();
         // The last is tried in any case, so that what is wrong is said.
         if (total > limit && most > 1) || !tried.insert(depths.clone()) {
             continue;

@@ -5,11 +5,9 @@ use std::collections::{HashMap, HashSet};
 use tesserine_set::{Access, DType};
 
 use super::{Unfit, inside};
-use crate::{
-    ir::{
-        OpId, RegionId, ValueDef, ValueId,
-        tile::{Constant, Index, Kernel, OpKind, TileBody, Type},
-    },
+use crate::ir::{
+    OpId, RegionId, ValueDef, ValueId,
+    tile::{Constant, Index, Kernel, OpKind, TileBody, Type},
 };
 
 /// Slices that pass through one channel: the tiles of its slots.
@@ -319,10 +317,8 @@ impl<'a> Around<'a> {
             }
         }
         let looped = |id: OpId| {
-            let around = self.enclosing(id).into_iter();
-            around
-                .into_iter()
-                .find(|&op| matches!(self.body.ops[op].kind, OpKind::For { .. }))
+            let mut around = self.enclosing(id).into_iter();
+            around.find(|&op| matches!(self.body.ops[op].kind, OpKind::For { .. } | OpKind::While))
         };
         if looped(first).is_none() && products.iter().all(|&id| looped(id).is_none()) {
             return Err(unfit(
@@ -388,7 +384,11 @@ impl<'a> Around<'a> {
         let mut next: Vec<(ValueId, OpId)> = Vec::new();
         for &load in groups.iter().flat_map(|g| &g.loads) {
             let op = &self.body.ops[load];
-            next.extend(op.operands[..op.operands.len() - 1].iter().map(|&v| (v, load)));
+            next.extend(
+                op.operands[..op.operands.len() - 1]
+                    .iter()
+                    .map(|&v| (v, load)),
+            );
             for around in self.enclosing(load) {
                 let op = &self.body.ops[around];
                 let control = match op.kind {

@@ -27,7 +27,7 @@ pub(super) fn run(kernel: &mut Kernel, every: u32) -> Result<(), Unfit> {
     inside(body, body.root, &mut all);
     let narrow = |v: ValueId| matches!(body.ty(v).elem(), DType::E4m3 | DType::E5m2);
     let mut chains: HashMap<OpId, Vec<OpId>> = HashMap::new();
-    let mut places = HashMap::new();
+    let (mut places, mut steps) = (HashMap::new(), HashMap::new());
     let mut step = None;
     for &id in &all {
         let op = &body.ops[id];
@@ -41,13 +41,25 @@ pub(super) fn run(kernel: &mut Kernel, every: u32) -> Result<(), Unfit> {
         if every % k != 0 && k % every != 0 || k > every && every % 32 != 0 {
             return Err(Unfit {
                 span: op.span,
-                what: format!("this product takes {k} of K at a time, and {every} is neither a multiple of it nor a multiple of 32 that divides it"),
+                what: format!(
+                    "this product takes {k} of K at a time, and {every} is neither a multiple of it nor a multiple of 32 that divides it"
+                ),
             });
         }
-        let owner = all
-            .iter()
-            .find(|&&o| body.ops[o].regions.iter().any(|&r| body.regions[r].ops.contains(&id)));
+        let owner = all.iter().find(|&&o| {
+            body.ops[o]
+                .regions
+                .iter()
+                .any(|&r| body.regions[r].ops.contains(&id))
+        });
         let Some(&owner) = owner else { continue };
+        let Some(by) = constant(body, body.ops[owner].operands[2]) else {
+            return Err(Unfit {
+                span: body.ops[owner].span,
+                what: "the step of this loop is not known".into(),
+            });
+        };
+        steps.insert(owner, by);
         if step.replace(k).is_some_and(|other| other != k) {
             return Err(Unfit {
                 span: op.span,
@@ -68,6 +80,7 @@ pub(super) fn run(kernel: &mut Kernel, every: u32) -> Result<(), Unfit> {
         to: TileBody::new(),
         chains,
         places,
+        steps,
         turns: every / step,
         part: every,
         map: HashMap::new(),
@@ -78,6 +91,13 @@ pub(super) fn run(kernel: &mut Kernel, every: u32) -> Result<(), Unfit> {
     Ok(())
 }
 
+fn constant(body: &TileBody, value: ValueId) -> Option<i64> {
+    match body.ops[body.defining_op(value)?].kind {
+        OpKind::Constant(Constant::Int(value, _)) => Some(value),
+        _ => None,
+    }
+}
+
 struct Write<'a> {
     from: &'a TileBody,
     to: TileBody,
@@ -85,7 +105,9 @@ struct Write<'a> {
     chains: HashMap<OpId, Vec<OpId>>,
     /// By product, the number of what it adds to among what its loop carries.
     places: HashMap<OpId, usize>,
-    /// Iterations whose products make up a part; 0 if one product is more than a part.
+    /// By loop, its step.
+    steps: HashMap<OpId, i64>,
+    /// Iterations whose products make up a part; at most 1 if one product is a part, or more.
     turns: u32,
     /// The part of K.
     part: u32,
@@ -165,8 +187,7 @@ impl Write<'_> {
         builder.span = op.span;
         builder.region = into;
         let (lo, hi, step) = (operands[0], operands[1], operands[2]);
-        let turns = builder.int(i64::from(self.turns));
-        let stride = builder.binary(BinaryOp::Mul, step, turns);
+        let stride = builder.int(self.steps[&id] * i64::from(self.turns));
         let index = builder.ty(lo).clone();
         // The outer index is where a part begins.
         let begin = builder.body.add_argument(outer, index.clone());

@@ -1,6 +1,6 @@
 //! Writes a kernel's body with two roles: one that copies, and one that does all else.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use cranelift_entity::PrimaryMap;
 
@@ -12,8 +12,8 @@ use crate::{
     ir::{
         OpId, RegionId, ValueId,
         tile::{
-            Channel, ChannelId, Feature, Kernel, OpKind, PutSource, RoleHead, RoleOp, TileBody, TileType,
-            Type,
+            Channel, ChannelId, Feature, Kernel, OpKind, PutSource, RoleHead, RoleOp, TileBody,
+            TileType, Type,
         },
     },
     span::Span,
@@ -45,7 +45,10 @@ pub(super) fn write(kernel: &Kernel, plan: &Plan, around: &Around<'_>, sizes: &S
             shape: from.ty(from.ops[load].results[0]).shape().to_vec(),
         });
         ids.push(channels.push(Channel {
-            name: name(kernel, &format!("tiles{i}")),
+            name: match plan.groups.len() {
+                1 => name(kernel, "tiles"),
+                _ => name(kernel, &format!("tiles{i}")),
+            },
             tiles: tiles.collect(),
             depth: sizes.depths[i],
             over: None,
@@ -63,6 +66,7 @@ pub(super) fn write(kernel: &Kernel, plan: &Plan, around: &Around<'_>, sizes: &S
         depths: &sizes.depths,
     };
     writer.whole(sizes);
+    writer.prune();
     let mut header = kernel.header.clone();
     // What these say is said by the roles.
     let schedule = &mut header.schedule;
@@ -128,13 +132,7 @@ impl Write<'_> {
             None => [None, None],
         };
         let heads = vec![
-            head(
-                COPIES,
-                sizes.copy_warps,
-                sizes.copy_warps >= 4,
-                None,
-                few,
-            ),
+            head(COPIES, sizes.copy_warps, sizes.copy_warps >= 4, None, few),
             head(COMPUTES, 4 * sizes.groups, true, sizes.split, many),
         ];
         let span = self.from.ops[self.plan.products[0]].span;
@@ -143,6 +141,38 @@ impl Write<'_> {
         self.to
             .append(into, kind, Vec::new(), Vec::new(), regions, span);
         self.effect(OpKind::Return, Vec::new(), into, span);
+    }
+
+    /// Removes what served only what the other role does.
+    fn prune(&mut self) {
+        let regions: Vec<RegionId> = self.to.regions.keys().collect();
+        loop {
+            let mut used: HashSet<ValueId> = HashSet::new();
+            for region in self.to.regions.values() {
+                let operands = region.ops.iter().flat_map(|&op| &self.to.ops[op].operands);
+                used.extend(operands);
+            }
+            let mut changed = false;
+            for &region in &regions {
+                let ops = std::mem::take(&mut self.to.regions[region].ops);
+                let count = ops.len();
+                let kept: Vec<OpId> = ops
+                    .into_iter()
+                    .filter(|&id| {
+                        let op = &self.to.ops[id];
+                        let effect = op.results.is_empty()
+                            || !op.regions.is_empty()
+                            || matches!(op.kind, OpKind::Role(_));
+                        effect || op.results.iter().any(|r| used.contains(r))
+                    })
+                    .collect();
+                changed |= kept.len() != count;
+                self.to.regions[region].ops = kept;
+            }
+            if !changed {
+                return;
+            }
+        }
     }
 
     fn effect(&mut self, kind: OpKind, operands: Vec<ValueId>, into: RegionId, span: Span) -> OpId {
@@ -187,7 +217,10 @@ impl Write<'_> {
         let regions = &self.from.ops[id].regions;
         regions.iter().any(|&region| {
             let here = self.plan.groups.iter().any(|g| g.region == region);
-            here || self.from.regions[region].ops.iter().any(|&op| self.fills(op))
+            here || self.from.regions[region]
+                .ops
+                .iter()
+                .any(|&op| self.fills(op))
         })
     }
 
@@ -227,8 +260,14 @@ impl Write<'_> {
         }
         let control = if counted { 3 } else { 1 };
         let operands = op.operands[..control].iter().map(|v| map[v]).collect();
-        self.to
-            .append(into, op.kind.clone(), operands, Vec::new(), regions, op.span);
+        self.to.append(
+            into,
+            op.kind.clone(),
+            operands,
+            Vec::new(),
+            regions,
+            op.span,
+        );
     }
 
     fn put(&mut self, group: usize, into: RegionId, map: &Map) {
@@ -365,9 +404,14 @@ impl Write<'_> {
         for &place in &in_flight {
             let init = operands[3 + place];
             let ty = flying(self.to.ty(init));
-            let cast = self
-                .to
-                .append(into, OpKind::Cast, vec![init], vec![ty], Vec::new(), op.span);
+            let cast = self.to.append(
+                into,
+                OpKind::Cast,
+                vec![init],
+                vec![ty],
+                Vec::new(),
+                op.span,
+            );
             operands[3 + place] = self.to.ops[cast].results[0];
         }
         let mut regions = Vec::new();
