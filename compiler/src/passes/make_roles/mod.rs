@@ -164,7 +164,8 @@ fn choices(kernel: &Kernel, plan: &Plan, target: Target) -> Result<Vec<Sizes>, U
     };
     let groups = schedule.consumers.unwrap_or(chosen);
     let columns = |groups: u32| {
-        let of = |n: u32| n % groups == 0 && (n / groups).is_power_of_two() && n / groups >= 8;
+        let of =
+            |n: u32| n.is_multiple_of(groups) && (n / groups).is_power_of_two() && n / groups >= 8;
         shapes.iter().all(|([_, n], _)| of(*n))
     };
     let split = match groups {

@@ -38,7 +38,9 @@ pub(super) fn run(kernel: &mut Kernel, every: u32) -> Result<(), Unfit> {
             continue;
         };
         let k = body.ty(op.operands[0]).shape()[1];
-        if every % k != 0 && k % every != 0 || k > every && every % 32 != 0 {
+        let whole = every.is_multiple_of(k);
+        let cut = k.is_multiple_of(every) && every.is_multiple_of(32);
+        if !whole && !cut {
             return Err(Unfit {
                 span: op.span,
                 what: format!(
