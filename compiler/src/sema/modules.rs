@@ -33,6 +33,7 @@ const STD: &[(&str, &str)] = &[
     ("epilogue", include_str!("../../../stdlib/epilogue.tess")),
     ("layouts", include_str!("../../../stdlib/layouts.tess")),
     ("order", include_str!("../../../stdlib/order.tess")),
+    ("output", include_str!("../../../stdlib/output.tess")),
 ];
 
 /// All loaded files.
