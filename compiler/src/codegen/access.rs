@@ -3,7 +3,10 @@
 //! An address is a uniform 64-bit part, a part that the thread gives, and a constant for each register. Bounds become
 //! one 32-bit number a dimension, compared with the register's constant; what is proven costs nothing.
 
-use std::collections::HashMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    rc::Rc,
+};
 
 use tesserine_set::{DType, Formula, FormulaOp, Term};
 
@@ -65,6 +68,19 @@ struct Gathered {
     extent: Val,
 }
 
+/// How far along a dimension of its tile a loop has come: what is planned in it is of the thread's first coordinate and `by` more.
+#[derive(Clone, Copy)]
+pub struct Along {
+    pub dim: usize,
+    /// A multiple of `step`, which is a power of two.
+    pub by: Val,
+    pub step: u32,
+    /// How many multiples of `step` there are.
+    pub steps: u32,
+    /// How many of them a pass takes.
+    pub together: u32,
+}
+
 /// When an access happens.
 #[derive(Clone, Copy, PartialEq)]
 pub enum When {
@@ -81,11 +97,24 @@ impl Lower<'_> {
         indices: &[Index],
         operands: &[ValueId],
         layout: Option<&Layout>,
+        condition: Val,
+    ) -> Result<Plan, Diagnostic> {
+        self.plan_along(view, indices, operands, layout, condition, None)
+    }
+
+    /// As [`plan`](Self::plan), in a loop along a dimension of the tile.
+    pub fn plan_along(
+        &mut self,
+        view: ValueId,
+        indices: &[Index],
+        operands: &[ValueId],
+        layout: Option<&Layout>,
         mut condition: Val,
+        along: Option<Along>,
     ) -> Result<Plan, Diagnostic> {
         let param = view_parameter(self.body, view);
         let bits = self.elem(view).bits();
-        let coordinates = layout.map(|l| self.thread_coordinates(l));
+        let coordinates = layout.map(|l| self.coordinates_along(l, along));
 
         let mut uniform = Val::i64(0);
         let mut own = Val::i64(0);
@@ -99,11 +128,19 @@ impl Lower<'_> {
                 Index::Gather { len, joined } => {
                     let tile = operands.next().expect("indices have their operands");
                     let own = self.layout(tile).expect("index tiles have layouts");
-                    let mut at = HashMap::new();
+                    let mut found = BTreeMap::new();
                     for (register, value) in self.get(tile).iter().enumerate() {
                         let coordinate = own.coordinate(register as u32, 0, 0)[0];
-                        let wide = self.b.resize(*value, I64, true);
-                        at.entry(coordinate).or_insert(wide);
+                        found.entry(coordinate).or_insert(*value);
+                    }
+                    let dim = dims.len() - usize::from(joined);
+                    if let Some(along) = along.filter(|a| a.dim == dim) {
+                        found = self.further_along(&found, along);
+                    }
+                    let mut at = HashMap::new();
+                    for (coordinate, value) in found {
+                        let wide = self.b.resize(value, I64, true);
+                        at.insert(coordinate, wide);
                     }
                     let gathered = Gathered {
                         at,
@@ -123,7 +160,7 @@ impl Lower<'_> {
                                 above: padded.then(|| self.b.sub(Val::i32(len), base)),
                                 below: None,
                                 padding_only: true,
-                                reach: Lower::thread_reach(layout, at),
+                                reach: Lower::reach_along(layout, at, along),
                                 gathered: vec![gathered],
                             });
                         }
@@ -148,7 +185,7 @@ impl Lower<'_> {
                     let at = dims.len();
                     let layout = layout.expect("ranges give a tile");
                     let base = coordinates.as_ref().expect("ranges give a tile")[at];
-                    let reach = Lower::thread_reach(layout, at);
+                    let reach = Lower::reach_along(layout, at, along);
                     let padded = layout.padded()[at] > len;
                     let above;
                     let mut below = None;
@@ -255,6 +292,49 @@ impl Lower<'_> {
             distances: HashMap::new(),
             conditions: HashMap::new(),
         })
+    }
+
+    /// The part of each coordinate that the thread gives, and how far along a loop has come.
+    pub fn coordinates_along(&mut self, layout: &Layout, along: Option<Along>) -> Rc<[Val]> {
+        let own = self.thread_coordinates(layout);
+        let Some(along) = along else {
+            return own;
+        };
+        let mut all = own.to_vec();
+        all[along.dim] = self.b.add(all[along.dim], along.by);
+        all.into()
+    }
+
+    /// The largest coordinate along `dim` that a thread gives with what a loop adds.
+    fn reach_along(layout: &Layout, dim: usize, along: Option<Along>) -> u32 {
+        let reach = Lower::thread_reach(layout, dim);
+        match along {
+            Some(a) if a.dim == dim => reach + (a.steps - a.together) * a.step,
+            _ => reach,
+        }
+    }
+
+    /// Of what registers hold by coordinates along the loop's dimension: what those of the pass hold.
+    fn further_along(&mut self, of: &BTreeMap<u32, Val>, along: Along) -> BTreeMap<u32, Val> {
+        let mut found = BTreeMap::new();
+        for first in 0..along.together {
+            let passes = (first..along.steps).step_by(along.together as usize);
+            let mut values: Vec<Val> = passes
+                .filter_map(|p| of.get(&(p * along.step)).copied())
+                .collect();
+            let mut bit = along.step * along.together;
+            while values.len() > 1 {
+                let odd = self.b.and(along.by, Val::i32(bit));
+                let odd = self.b.icmp("ne", odd, Val::i32(0));
+                values = values
+                    .chunks(2)
+                    .map(|pair| self.b.select(odd, pair[pair.len() - 1], pair[0]))
+                    .collect();
+                bit *= 2;
+            }
+            found.extend(values.first().map(|&value| (first * along.step, value)));
+        }
+        found
     }
 
     /// The stride of a dimension of a view, in the elements that it is seen with.

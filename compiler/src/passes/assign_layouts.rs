@@ -31,7 +31,7 @@ use crate::{
         tile,
     },
     layout::{
-        Layout, blocked_by, convert_sources, copy_layout, copy_piece,
+        Layout, blocked_by, convert_sources,
         fragments::{self, Side, is_mma_result},
         ordered, result_layout,
         scratch::{ConvertBuffer, ReduceBuffer, through_bytes},
@@ -1156,12 +1156,8 @@ impl<'a> Planner<'a> {
     /// How threads divide a tile that is copied to a channel.
     fn copied(&self, channel: ChannelId, tile: u32, width: u32, kind: &OpKind) -> Layout {
         let channel = &self.channels[channel];
-        let of = &channel.tiles[tile as usize];
         match kind {
-            OpKind::Copy { .. } => {
-                let width = copy_piece(of.shape, of.elem).max(width);
-                copy_layout(of.shape, width, self.warps)
-            }
+            OpKind::Copy { indices, .. } => channel.passed(tile, width, self.warps, indices).0,
             _ => channel.copied(tile, width, self.warps),
         }
     }

@@ -3,4 +3,5 @@
 mod bulk;
 mod cp_async;
 mod shared;
+mod through_registers;
 mod widen;

@@ -10,6 +10,7 @@ use tesserine_set::DType;
 
 use crate::{
     codegen::{
+        access::Along,
         builder::{Effect, I32, I64, Place, Val},
         lower::Lower,
         ptx_table,
@@ -17,11 +18,10 @@ use crate::{
     diagnostics::Diagnostic,
     ir::{
         Op, ValueId,
-        role::{ChannelId, OpKind, SharedTile, warps_of_layouts},
-        tile::Index,
+        role::{ChannelId, OpKind, SharedTile},
     },
-    layout::{Layout, copy_layout, copy_piece, scratch::shared_element, swizzle::CHUNK},
-    target::{Target, legality::Instruction},
+    layout::{Layout, scratch::shared_element, swizzle::CHUNK},
+    target::legality::Instruction,
 };
 
 /// Where one thread's elements of a tile lie in a slot.
@@ -38,6 +38,8 @@ pub struct SharedPlan<'k> {
     /// Bytes of an element; of packed ones, see [`bytes`](SharedPlan::bytes).
     element: u32,
     pointers: HashMap<u32, Val>,
+    /// The thread's place changes from pass to pass of a loop: nothing is worked out before it.
+    in_loop: bool,
 }
 
 impl<'a> Lower<'a> {
@@ -49,6 +51,18 @@ impl<'a> Lower<'a> {
         tile: u32,
         slot: ValueId,
         threads: &Layout,
+    ) -> SharedPlan<'a> {
+        self.shared_plan_along(channel, tile, slot, threads, None)
+    }
+
+    /// As [`shared_plan`](Self::shared_plan), in a loop along a dimension of the tile.
+    pub(super) fn shared_plan_along(
+        &mut self,
+        channel: ChannelId,
+        tile: u32,
+        slot: ValueId,
+        threads: &Layout,
+        along: Option<Along>,
     ) -> SharedPlan<'a> {
         let channel = &self.kernel.channels[channel];
         let tile = &channel.tiles[tile as usize];
@@ -64,10 +78,11 @@ impl<'a> Lower<'a> {
             tile,
             start,
             slot,
-            thread: self.thread_coordinates(threads),
+            thread: self.coordinates_along(threads, along),
             reach: [0, 1].map(|d| Lower::thread_reach(threads, d)),
             element: shared_element(tile.elem),
             pointers: HashMap::new(),
+            in_loop: along.is_some(),
         }
     }
 
@@ -76,8 +91,8 @@ impl<'a> Lower<'a> {
         let layout = plan.tile.layout;
         let [row, column] = at;
         let swizzled = layout.mask * CHUNK;
-        if row & plan.reach[0] != 0 || column & plan.reach[1] != 0 {
-            // The bits of both parts meet: nothing is known before the sum.
+        if plan.in_loop || row & plan.reach[0] != 0 || column & plan.reach[1] != 0 {
+            // The bits of both parts meet, or a loop moves the thread: nothing is known before the sum.
             let row = self.b.add(plan.thread[0], Val::i32(row));
             let column = self.b.add(plan.thread[1], Val::i32(column));
             let bytes = self.shared_byte(plan, row, column);
@@ -222,60 +237,6 @@ impl<'a> Lower<'a> {
             let args = [&[pointer], &words[..]].concat();
             self.b.call(None, name, &args, Effect::Convergent);
         }
-    }
-
-    /// Copies a slice of a view through registers, a piece of a row at a time, so that few wait for their loads.
-    pub fn copy(
-        &mut self,
-        op: &Op<OpKind>,
-        channel: ChannelId,
-        tile: u32,
-        indices: &[Index],
-        width: u32,
-    ) -> Result<(), Diagnostic> {
-        let [view, starts @ .., slot, live] = &op.operands[..] else {
-            unreachable!("the verifier counted the operands")
-        };
-        let filled = &self.kernel.channels[channel].tiles[tile as usize];
-        let (shape, elem) = (filled.shape, filled.elem);
-        let piece = copy_piece(shape, elem).max(width);
-        let layout = copy_layout(shape, piece, warps_of_layouts(self.threads / Target::WARP));
-        let live = self.scalar(*live);
-        let mut plan = self.plan(*view, indices, starts, Some(&layout), live)?;
-        let mut shared = self.shared_plan(channel, tile, *slot, &layout);
-        let owner = self.owner(Some(&layout));
-        // Of packed elements, whole bytes are moved.
-        let (moved, per) = match elem.is_packed() {
-            true => (DType::U8, 8 / elem.bits()),
-            false => (elem, 1),
-        };
-        if !width.is_multiple_of(per) {
-            return Err(self.not_yet("a slice of packed elements that may begin within a byte"));
-        }
-        let pad = self.zero(moved);
-        let mut seen = Vec::new();
-        for first in (0..layout.registers()).step_by(piece as usize) {
-            let at = layout.coordinate(first, 0, 0);
-            if !layout.contains(&at) || seen.contains(&at) {
-                continue;
-            }
-            let mut regs = Vec::with_capacity(piece as usize);
-            for part in (first..first + piece).step_by(width as usize) {
-                let at = layout.coordinate(part, 0, 0);
-                let when = self.when(&mut plan, &at);
-                let (pointer, offset) = self.address(&mut plan, &at);
-                let loaded = self.load_in_order(pointer, offset, moved, width / per, when, pad);
-                regs.extend(loaded);
-            }
-            let inside = self.thread_inside(&layout, &at);
-            let condition = self.b.and(inside, owner);
-            let (pointer, constant) = self.shared_place(&mut shared, [at[0], at[1]]);
-            let pointer = self.b.offset(pointer, Val::i64(i64::from(constant)));
-            let words = self.pack(&regs, moved);
-            self.store_shared(pointer, &words, shared.bytes(piece), condition);
-            seen.push(at);
-        }
-        Ok(())
     }
 
     /// Whether the thread's coordinate plus `at` lies in the shape, not in the padding.
@@ -423,7 +384,7 @@ impl<'a> Lower<'a> {
 
 impl SharedPlan<'_> {
     /// Bytes of so many elements of a row.
-    fn bytes(&self, columns: u32) -> u32 {
+    pub(super) fn bytes(&self, columns: u32) -> u32 {
         columns * self.tile.elem.bits() / 8
     }
 

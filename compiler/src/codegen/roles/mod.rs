@@ -39,6 +39,8 @@ pub struct InRole {
     pub replica: Option<(Val, usize)>,
     /// The warpgroup's number in the role: the same in a warp.
     pub group: Val,
+    /// What the role asks for, if it does.
+    pub registers: Option<u32>,
     /// Whether the thread is the first lane of its warp.
     pub first_lane: Val,
     /// Whether the thread is the one of the role that begins bulk copies.
@@ -206,6 +208,7 @@ impl<'a> Lower<'a> {
                 barrier: (!alone).then_some(barrier),
                 replica,
                 group,
+                registers: role.registers,
                 first_lane,
                 leader,
             },

@@ -189,6 +189,28 @@ impl Channel {
         }
     }
 
+    /// How `warps` divide tile `tile` where they copy it through registers, `width` neighbours of `indices` at a time; and how many
+    /// neighbours a thread stores at once. Of rows that an index tile chooses, each thread has few.
+    pub fn passed(
+        &self,
+        tile: u32,
+        width: u32,
+        warps: u32,
+        indices: &[tile::Index],
+    ) -> (Layout, u32) {
+        let tile = &self.tiles[tile as usize];
+        let piece = layout::copy_piece(tile.shape, tile.elem).max(width);
+        let rows = indices.iter().find(|i| i.extent().is_some());
+        let chosen = matches!(rows, Some(tile::Index::Gather { .. }));
+        let layout = match self.barriers {
+            Some(_) if chosen && piece * tile.elem.bits() / 8 == CHUNK => {
+                layout::put_layout(tile.shape, piece, warps)
+            }
+            _ => layout::copy_layout(tile.shape, piece, warps),
+        };
+        (layout, piece)
+    }
+
     /// What its slots are aligned to.
     pub fn align(&self) -> u32 {
         match self.barriers {
