@@ -2,8 +2,8 @@
 //!
 //! A bulk copy knows where the view ends, and not where a request within it does: rows beyond the limit would be those of the next request.
 //! Only a slice that crosses its limit pays for that. It lands first: its bytes arrive at barriers of their own, the warp waits for them, clears
-//! the rows beyond and says that the slot is full. All others go as they always do, and count at the landing's barrier too, so that both rings are
-//! in the same phase.
+//! the rows beyond and says that the slot is full. All others go as they always do, and pass the landing's barrier too, so that both rings are
+//! in the same phase: the warp arrives there and finds itself alone. No phase of a barrier goes by that nobody waited for.
 //!
 //! Invariant: one warp puts, and nothing but bulk copies fills the slot; either way one arrival makes it full.
 
@@ -85,6 +85,10 @@ impl Lower<'_> {
         let go = |this: &mut Self| {
             this.fetch(ring, slot, bytes, slices);
             this.effect(role::OpKind::ArriveFull { channel: landing }, vec![slot]);
+            this.effect(
+                role::OpKind::WaitFull { channel: landing },
+                vec![slot, place.phase],
+            );
         };
         // Another `put` to this channel has limits.
         let Some(crossing) = crossing else {
