@@ -169,3 +169,4 @@ fn compiles(session: &Session, kernels: &[role::Kernel]) {
 
 #[cfg(not(feature = "llvm"))]
 fn compiles(_: &Session, _: &[role::Kernel]) {}
+

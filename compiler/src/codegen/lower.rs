@@ -712,6 +712,12 @@ impl<'a> Lower<'a> {
                 indices,
                 width,
             } => self.copy(op, *channel, *tile, indices, *width),
+            OpKind::FetchColumns { channel, indices } => self.fetch_columns(op, *channel, indices),
+            OpKind::CopyColumn {
+                channel,
+                tile,
+                stage,
+            } => self.copy_column(op, (*channel, *tile), *stage),
             OpKind::WaitFull { channel } => self.wait_slot(op, *channel, false),
             OpKind::WaitEmpty { channel } => self.wait_slot(op, *channel, true),
             OpKind::ExpectBytes { channel, bytes } => self.expect_bytes(op, *channel, *bytes),

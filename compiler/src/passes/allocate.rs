@@ -6,7 +6,7 @@
 //! that follow each other get different scratch in turn, so that the second need not wait for the first one's readers;
 //! beyond two, bytes are used again.
 
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 
 use cranelift_entity::SecondaryMap;
 
@@ -14,7 +14,7 @@ use crate::{
     diagnostics::{Diagnostic, Diagnostics, codes},
     ir::{
         RegionId,
-        role::{BufferId, ChannelId, Kernel, OpKind, RoleBody},
+        role::{BufferId, Channel, ChannelId, Kernel, OpKind, RoleBody},
         tile,
     },
     span::Span,
@@ -111,6 +111,8 @@ struct Uses {
     /// By channel: from its first operation to its last.
     channels: SecondaryMap<ChannelId, Range<u32>>,
     spans: SecondaryMap<ChannelId, Option<Span>>,
+    /// Where columns are fetched to.
+    stages: BTreeSet<ChannelId>,
 }
 
 impl Uses {
@@ -144,6 +146,11 @@ impl Uses {
                     at,
                     role: self.role,
                 }),
+                // A stage is found again by the next iteration, and by the next tile.
+                OpKind::FetchColumns { channel, .. } => {
+                    self.stages.insert(channel);
+                    self.spans[channel].get_or_insert(op.span);
+                }
                 OpKind::CopyAsync { channel, .. }
                 | OpKind::Copy { channel, .. }
                 | OpKind::WriteShared { channel, .. }
@@ -173,7 +180,15 @@ impl Uses {
 
     /// Rings that roles wait for each other by live as long as the block.
     fn keep_rings(&mut self, kernel: &Kernel) {
-        for (id, _) in kernel.channels.iter().filter(|(_, c)| c.barriers.is_some()) {
+        let keeps =
+            |(id, c): &(ChannelId, &Channel)| c.barriers.is_some() || self.stages.contains(id);
+        let kept: Vec<ChannelId> = kernel
+            .channels
+            .iter()
+            .filter(keeps)
+            .map(|(id, _)| id)
+            .collect();
+        for id in kept {
             self.channels[id] = 0..self.next;
         }
     }

@@ -2,9 +2,10 @@
 //!
 //! The name of an instance is read, its parameters are bound (what is written, else the schedule's value for the target,
 //! else the default), the signature and the grid become formulas, and the body is walked. An instance has a body for each
-//! `specialize` and one without, for which the schedule's `general` entry may have values of its own; where parameters are
+//! `specialize` (of roles that put slices also without it, for bulk copies) and one without, for which the schedule's `general` entry may have values of its own; where parameters are
 //! optional, one more for each that may be left out.
 
+mod bulk;
 mod grid;
 mod name;
 mod schedule;
@@ -335,7 +336,12 @@ pub(crate) fn make_given<'a>(
                 let first = (Vec::new(), made);
                 for (choice, made) in std::iter::once(first).chain(others) {
                     let cost = made.cost.filter(|_| competing);
-                    for facts in &made.specialised {
+                    let mut specialised = made.specialised;
+                    if specialised.is_empty() {
+                        let facts = bulk::facts(&made.kernel, target);
+                        specialised.extend((!facts.is_empty()).then_some(facts));
+                    }
+                    for facts in &specialised {
                         let mut kernel = made.kernel.clone();
                         kernel.header.facts = [facts.clone(), kernel.header.facts].concat();
                         kernel.header.cost = cost.clone();
@@ -403,7 +409,11 @@ fn reached(bodies: Vec<(Vec<usize>, tile::Kernel)>) -> Vec<tile::Kernel> {
         let served = kept.iter().any(|(other, k)| {
             let (theirs, own) = (&k.header, &kernel.header);
             let competes = theirs.cost.is_some() && own.cost.is_some() && *other != choice;
-            let holds = |fact: &Fact| seen.contains(fact) || own.requires.contains(fact);
+            let holds = |fact: &Fact| {
+                seen.iter()
+                    .chain(&own.requires)
+                    .any(|stated| implies(stated, fact))
+            };
             !competes && theirs.facts.iter().chain(&theirs.requires).all(holds)
         });
         if !served {
@@ -411,6 +421,20 @@ fn reached(bodies: Vec<(Vec<usize>, tile::Kernel)>) -> Vec<tile::Kernel> {
         }
     }
     kept.into_iter().map(|(_, kernel)| kernel).collect()
+}
+
+/// Whether one fact says the other.
+fn implies(stated: &Fact, fact: &Fact) -> bool {
+    match (stated, fact) {
+        (
+            Fact::Aligned { param, bytes },
+            Fact::Aligned {
+                param: of,
+                bytes: least,
+            },
+        ) => param == of && *least > 0 && bytes.is_multiple_of(*least),
+        _ => stated == fact,
+    }
 }
 
 /// The body that serves every launch of `kernel` on `target`: the target's own if it asks for no facts, else the general

@@ -118,6 +118,38 @@ impl Lower<'_> {
         })
     }
 
+    /// Whether all that this role's threads write to the channel's slots are columns that no product or bulk copy reads in place.
+    fn writes_columns_only(&self, channel: ChannelId) -> bool {
+        let channels = &self.kernel.channels;
+        let same = |other: ChannelId| channels[other].buffer == channels[channel].buffer;
+        let mut columns = Vec::new();
+        for op in self.body.ops.values() {
+            match op.kind {
+                OpKind::CopyColumn { channel, tile, .. } if same(channel) => columns.push(tile),
+                OpKind::WriteShared { channel, .. }
+                | OpKind::Copy { channel, .. }
+                | OpKind::CopyAsync { channel, .. }
+                | OpKind::ClearRows { channel, .. }
+                    if same(channel) =>
+                {
+                    return false;
+                }
+                _ => {}
+            }
+        }
+        let is_column = |operand: ProductOperand| match operand {
+            ProductOperand::Slot { channel, tile, .. } => same(channel) && columns.contains(&tile),
+            ProductOperand::Registers => false,
+        };
+        let mut all = self.kernel.roles.iter().flat_map(|r| r.body.ops.values());
+        !columns.is_empty()
+            && !all.any(|op| match op.kind {
+                OpKind::Product { a, b, .. } => is_column(a) || is_column(b),
+                OpKind::StoreBulk { channel, tile, .. } => same(channel) && columns.contains(&tile),
+                _ => false,
+            })
+    }
+
     /// Each thread's copies so far arrive when they have ended.
     pub(in crate::codegen) fn arrive_copied(
         &mut self,
@@ -162,7 +194,7 @@ impl Lower<'_> {
     ) -> Result<(), Diagnostic> {
         self.need(Instruction::Mbarrier)?;
         let barrier = self.ring_barrier(channel, op.operands[0], empty);
-        if !empty {
+        if !empty && !self.writes_columns_only(channel) {
             self.need(Instruction::FenceAsync)?;
             let t = ptx_table::fence_async();
             self.b

@@ -367,6 +367,24 @@ pub(super) fn parse_op(p: &mut Parser<'_>) -> Result<(OpKind, Vec<ValueId>), Par
             };
             Ok((kind, operands))
         }
+        "fetch_columns" => {
+            let channel = p.channel()?;
+            let (mut operands, indices) = parse_access_path(p)?;
+            p.expect_word("slot")?;
+            operands.extend(p.operands()?);
+            Ok((OpKind::FetchColumns { channel, indices }, operands))
+        }
+        "copy_column" => {
+            let (channel, tile) = parse_channel_tile(p)?;
+            p.expect_word("from")?;
+            let stage = p.channel()?;
+            let kind = OpKind::CopyColumn {
+                channel,
+                tile,
+                stage,
+            };
+            Ok((kind, p.operands()?))
+        }
         "commit_copies" => Ok((OpKind::CommitCopies, Vec::new())),
         "wait_copies" => {
             let pending = p.integer()?;

@@ -155,6 +155,19 @@ impl Dialect for OpKind {
                 access_rest(out, "slot", operands.get(used..), Cache::Normal);
                 width(out, *w);
             }
+            OpKind::FetchColumns { channel, indices } => {
+                write!(out, "fetch_columns {channel}");
+                let used = access_path(out, operands, indices);
+                access_rest(out, "slot", operands.get(used..), Cache::Normal);
+            }
+            OpKind::CopyColumn {
+                channel,
+                tile,
+                stage,
+            } => {
+                write!(out, "copy_column {channel} tile {tile} from {stage}");
+                out.operands(operands);
+            }
             OpKind::WaitFull { channel } => {
                 write!(out, "wait_full {channel}");
                 out.operands(operands);

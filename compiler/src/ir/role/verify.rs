@@ -187,6 +187,8 @@ impl Verifiable for OpKind {
             OpKind::Convert { .. }
             | OpKind::CopyAsync { .. }
             | OpKind::Copy { .. }
+            | OpKind::FetchColumns { .. }
+            | OpKind::CopyColumn { .. }
             | OpKind::CommitCopies
             | OpKind::WaitCopies { .. }
             | OpKind::WriteShared { .. }
@@ -554,6 +556,54 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
             is_slot(&body.ty(op.operands[starts + 1]).ty)?;
             is_scalar(&body.ty(op.operands[starts + 2]).ty, DType::Bool)?;
         }
+        OpKind::FetchColumns { channel, indices } => {
+            let stage = stage_of(kernel, *channel)?;
+            let starts: usize = indices.iter().map(|i| i.operands()).sum();
+            ensure!(
+                op.operands.len() == starts + 2 && op.results.is_empty() && op.regions.is_empty(),
+                "`fetch_columns` takes a view, its indices and a slot"
+            );
+            let view = &body.ty(op.operands[0]).ty;
+            let tile::Type::View(ty) = view else {
+                return Err(format!("fetches {view}, which is no view"));
+            };
+            let extents: Vec<u32> = indices.iter().filter_map(|i| i.extent()).collect();
+            ensure!(
+                ty.rank as usize == indices.len()
+                    && ty.elem == stage.elem
+                    && extents == stage.shape[..1]
+                    && indices.last() == Some(&Index::Scalar)
+                    && !indices.iter().any(|i| matches!(i, Index::Gather { .. })),
+                "what is fetched from {view} does not fit its stage"
+            );
+            for &value in &op.operands[1..=starts] {
+                is_scalar(&body.ty(value).ty, DType::I64)?;
+            }
+            is_slot(&body.ty(op.operands[starts + 1]).ty)?;
+        }
+        OpKind::CopyColumn {
+            channel,
+            tile,
+            stage,
+        } => {
+            let (channel, tile) = of_channel(kernel, *channel, *tile)?;
+            let stage = stage_of(kernel, *stage)?;
+            ensure!(
+                channel.barriers.is_some(),
+                "this channel is not filled from registers"
+            );
+            ensure!(
+                tile.elem == stage.elem && tile.shape == [1, stage.shape[0]],
+                "a column of the stage does not fit its place in the channel"
+            );
+            ensure!(
+                op.operands.len() == 3 && op.results.is_empty() && op.regions.is_empty(),
+                "`copy_column` takes two slots and a column"
+            );
+            is_slot(&body.ty(op.operands[0]).ty)?;
+            is_slot(&body.ty(op.operands[1]).ty)?;
+            is_scalar(&body.ty(op.operands[2]).ty, DType::I64)?;
+        }
         OpKind::WriteShared {
             channel,
             tile,
@@ -847,6 +897,21 @@ fn of_channel(
         .get(channel)
         .and_then(|c| Some((c, c.tiles.get(tile as usize)?)));
     found.ok_or_else(|| format!("{channel} has no tile {tile}"))
+}
+
+/// The tile of a ring that columns are fetched to.
+fn stage_of(kernel: &Kernel, channel: ChannelId) -> Result<&SharedTile, String> {
+    let (ring, tile) = of_channel(kernel, channel, 0)?;
+    ensure!(
+        ring.barriers.is_none()
+            && ring.fill == Fill::CpAsync
+            && ring.tiles.len() == 1
+            && tile.layout.pitch == CHUNK
+            && tile.layout.mask == 0
+            && tile.shape[1] * tile.elem.bits() == 8 * CHUNK,
+        "{channel} is no stage of columns"
+    );
+    Ok(tile)
 }
 
 fn ring(kernel: &Kernel, channel: &Channel) -> Finding {

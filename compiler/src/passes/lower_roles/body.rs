@@ -367,6 +367,7 @@ impl<'a> Lower<'a> {
         };
         let mut at = 0;
         let mut slices = Vec::new();
+        let mut staged = Vec::new();
         let mut copied = Vec::new();
         let mut values = Vec::new();
         let mut limits = Vec::new();
@@ -395,6 +396,11 @@ impl<'a> Lower<'a> {
                         }
                         Err(missing) if self.bulk_required || part => {
                             return Err(rings::no_bulk(op.span, &missing));
+                        }
+                        Err(_) if let Some((stage, columns)) = self.rings.stage(id, tile) => {
+                            let mut operands = vec![self.value(op.operands[at])];
+                            operands.extend(starts.iter().map(|&v| self.value(v)));
+                            staged.push((tile, stage, columns, indices, operands));
                         }
                         Err(_)
                             if rings::is_matrix(indices) || self.is_row(indices, channel, tile) =>
@@ -474,7 +480,10 @@ impl<'a> Lower<'a> {
                 });
             }
         }
-        if !values.is_empty() || !copied.is_empty() {
+        if !values.is_empty() || !copied.is_empty() || !staged.is_empty() {
+            for (tile, stage, columns, indices, operands) in staged {
+                self.put_column((ring, tile, place.slot), stage, columns, indices, &operands);
+            }
             for (tile, indices, mut operands) in copied {
                 operands.push(place.slot);
                 operands.push(self.bool(true));

@@ -88,7 +88,7 @@ pub(super) fn settle(
                 OpKind::CopyAsync { channel, .. } => {
                     puts.entry(channel).or_default().rows = true;
                 }
-                OpKind::WriteShared { channel, .. } => {
+                OpKind::WriteShared { channel, .. } | OpKind::CopyColumn { channel, .. } => {
                     puts.entry(channel).or_default().values = true;
                 }
                 OpKind::ExpectBytes { channel, .. } => {

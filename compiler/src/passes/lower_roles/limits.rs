@@ -145,7 +145,7 @@ impl Lower<'_> {
         self.scalar(OpKind::Cast, vec![value], DType::I32)
     }
 
-    fn compare(&mut self, op: CompareOp, a: ValueId, b: ValueId) -> ValueId {
+    pub(super) fn compare(&mut self, op: CompareOp, a: ValueId, b: ValueId) -> ValueId {
         self.scalar(OpKind::Compare(op), vec![a, b], DType::Bool)
     }
 }

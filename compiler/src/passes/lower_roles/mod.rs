@@ -9,6 +9,7 @@
 //! as the ring counts on; nothing is in flight and no slot is to be given back at the end of a tile.
 
 mod body;
+mod columns;
 mod control;
 mod copies;
 mod factors;
@@ -80,7 +81,7 @@ fn lower(kernel: &tile::Kernel, roles: OpId, target: Target) -> Result<role::Ker
         shared_bytes: 0,
     };
     let uses = rings::Uses::of(kernel, heads, regions);
-    let rings = Rings::make(kernel, &uses, &mut formed)?;
+    let rings = Rings::make(kernel, &uses, &mut formed, target)?;
     let places = places(heads);
     for (number, (head, &region)) in heads.iter().zip(regions).enumerate() {
         let of = LowerRole {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use cranelift_entity::PrimaryMap;
 use tesserine_set::{DType, ParamKind};
 
-use super::{Refused, not_yet, over::Storage, parts::Parts};
+use super::{Refused, columns::Columns, not_yet, over::Storage, parts::Parts};
 use crate::{
     diagnostics::{Diagnostic, codes},
     ir::{
@@ -22,6 +22,7 @@ use crate::{
     layout::swizzle::{CHUNK, SharedLayout},
     passes::{access, divisibility::Divisibility},
     span::Span,
+    target::Target,
 };
 
 /// Elements of a box along one dimension.
@@ -97,6 +98,8 @@ pub(super) struct Rings {
     landings: HashMap<ChannelId, role::ChannelId>,
     pub(super) storage: Storage,
     pub(super) parts: Parts,
+    /// Columns that a loop puts one after another, with the rings that they are fetched to: by `put` and by tile.
+    stages: HashMap<(OpId, u32), (role::ChannelId, Columns)>,
     channels: PrimaryMap<role::ChannelId, Channel>,
 }
 
@@ -105,6 +108,7 @@ impl Rings {
         kernel: &tile::Kernel,
         uses: &Uses,
         formed: &mut role::Kernel,
+        target: Target,
     ) -> Result<Rings, Refused> {
         let mut landings = HashMap::new();
         let mut rings: HashMap<ChannelId, role::ChannelId> = HashMap::new();
@@ -223,11 +227,13 @@ impl Rings {
             }
             rings.insert(id, formed.channels.push(ring));
         }
+        let stages = stages(kernel, uses, &parts, target, formed);
         Ok(Rings {
             rings,
             landings,
             storage,
             parts,
+            stages,
             channels: formed.channels.clone(),
         })
     }
@@ -245,9 +251,69 @@ impl Rings {
         self.rings[&self.storage.root(channel)]
     }
 
+    pub(super) fn stage(&self, put: OpId, tile: u32) -> Option<(role::ChannelId, Columns)> {
+        self.stages.get(&(put, tile)).copied()
+    }
+
     pub(super) fn ring(&self, channel: ChannelId) -> &Channel {
         &self.channels[self.rings[&channel]]
     }
+}
+
+/// A ring for each column that is fetched with those beside it.
+fn stages(
+    kernel: &tile::Kernel,
+    uses: &Uses,
+    parts: &Parts,
+    target: Target,
+    formed: &mut role::Kernel,
+) -> HashMap<(OpId, u32), (role::ChannelId, Columns)> {
+    let mut stages = HashMap::new();
+    for &(_, id) in &uses.puts {
+        let op = &kernel.body.ops[id];
+        let OpKind::Role(RoleOp::Put {
+            channel,
+            sources,
+            part: false,
+            within: false,
+        }) = &op.kind
+        else {
+            continue;
+        };
+        if parts.has(*channel) {
+            continue;
+        }
+        let mut at = 0;
+        for (number, source) in sources.iter().enumerate() {
+            let PutSource::Slice { indices, .. } = source else {
+                at += 1;
+                continue;
+            };
+            let columns = Columns::of(kernel, id, &op.operands[at..], indices, target);
+            at += 1 + indices.iter().map(|i| i.operands()).sum::<usize>();
+            let tile = &kernel.channels[*channel].tiles[number];
+            let Some(columns) =
+                columns.filter(|c| tile.shape[..] == [c.rows] && tile.elem == c.elem)
+            else {
+                continue;
+            };
+            let mut ring = Channel {
+                tiles: vec![columns.stage()],
+                depth: 2,
+                fill: Fill::CpAsync,
+                buffer: formed.buffers.next_key(),
+                barriers: None,
+            };
+            ring.buffer = formed.buffers.push(Buffer {
+                bytes: ring.slot_bytes() * ring.depth,
+                align: ring.align(),
+                offset: None,
+            });
+            let stage = formed.channels.push(ring);
+            stages.insert((id, number as u32), (stage, columns));
+        }
+    }
+    stages
 }
 
 /// How a channel's slots are filled.
