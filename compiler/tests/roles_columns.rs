@@ -87,10 +87,22 @@ fn operations_on_columns_are_verified() {
     let kernel = lowered(ALIGNED, "0..n", "i*64 +: 64, p");
     let text = kernel.to_string();
     for (right, wrong, what) in [
-        ("tile f32 [64, 4] at 0", "tile f32 [64, 2] at 0", "no stage"),
-        ("tile f32 [64, 4] at 0", "tile f32 [32, 4] at 0", "does not fit"),
-        ("tile f32 [1, 64] at 0", "tile f32 [1, 32] at 0", "does not fit"),
-        ("fetch_columns channel1", "fetch_columns channel0", "no stage"),
+        ("tile f32 [64, 16] at 0", "tile f32 [64, 2] at 0", "no stage"),
+        (
+            "tile f32 [64, 16] at 0",
+            "tile f32 [32, 16] at 0",
+            "does not fit",
+        ),
+        (
+            "tile f32 [1, 64] at 0",
+            "tile f32 [1, 32] at 0",
+            "does not fit",
+        ),
+        (
+            "fetch_columns channel1",
+            "fetch_columns channel0",
+            "no stage",
+        ),
     ] {
         assert!(text.contains(right), "{right}: {text}");
         let wrong = text.replace(right, wrong);

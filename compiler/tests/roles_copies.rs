@@ -169,4 +169,3 @@ fn compiles(session: &Session, kernels: &[role::Kernel]) {
 
 #[cfg(not(feature = "llvm"))]
 fn compiles(_: &Session, _: &[role::Kernel]) {}
-

@@ -171,6 +171,22 @@ pub fn copy_async(bytes: u32, to: i64, from: i64, partial: bool, predicated: boo
     }
 }
 
+/// Asynchronous copies of 16 bytes of every `step`th row from a thread's first one on, as far as there are `rows`. Operands: where to, where
+/// from, the thread's first row among those, the same among those of the view, how many the view has, how many bytes of the source are read
+/// where the view has the row, and the bytes between the rows of two copies in memory; in shared memory they are `pitch`. A loop, since its
+/// role has few registers.
+pub fn fetch_rows(rows: u32, step: u32, pitch: u32) -> Template {
+    Template {
+        text: format!(
+            "{{ .reg .pred p; .reg .b32 t, r, n; .reg .b64 f, a; mov.b32 t, $0; mov.b64 f, $1; mov.b32 r, $2; mov.b64 a, $3; \
+             setp.ge.u32 p, r, {rows}; @p bra DONE; AGAIN: setp.lt.u64 p, a, $4; selp.b32 n, $5, 0, p; \
+             cp.async.cg.shared.global.L2::128B [t], [f], 16, n; add.s32 t, t, {pitch}; add.s64 f, f, $6; add.s32 r, r, {step}; \
+             add.s64 a, a, {step}; setp.lt.u32 p, r, {rows}; @p bra AGAIN; DONE: }}"
+        ),
+        constraints: "r,l,r,l,l,r,l,~{memory}".to_owned(),
+    }
+}
+
 /// An atomic operation on memory, relaxed. Operands: the address, the value (before it what is expected, of `cas`), then, if
 /// not `always`, a predicate and what the result is where it does not hold. The least and the greatest of floats are found
 /// by trying.

@@ -1,11 +1,8 @@
-//! Columns of views: fetched 16 bytes of a row at a time to a stage, and copied from there to slots one by one.
-//!
-//! Both are divided among the threads alike, by rows, so that each copies what it fetched itself.
+//! Columns of views: fetched in pieces of 16 bytes of their rows to a stage, and copied from there to slots one by one.
 
 use crate::{
     codegen::{
-        access::When,
-        builder::{Effect, I32, Val},
+        builder::{Effect, I32, I64, Val},
         lower::{Lower, view_parameter},
         ptx_table,
     },
@@ -15,16 +12,11 @@ use crate::{
         role::{ChannelId, OpKind, warps_of_layouts},
         tile::Index,
     },
-    layout::{Layout, copy_layout, swizzle::CHUNK},
+    layout::{copy_layout, swizzle::CHUNK},
     target::{Target, legality::Instruction},
 };
 
 impl Lower<'_> {
-    /// Which rows are whose, as the columns of one row.
-    fn own_rows(&self, rows: u32) -> Layout {
-        copy_layout([1, rows], 1, warps_of_layouts(self.threads / Target::WARP))
-    }
-
     pub(in crate::codegen) fn fetch_columns(
         &mut self,
         op: &Op<OpKind>,
@@ -35,59 +27,76 @@ impl Lower<'_> {
         let [view, starts @ .., slot] = &op.operands[..] else {
             unreachable!("the verifier counted the operands")
         };
-        let layout = self.own_rows(self.kernel.channels[stage].tiles[0].shape[0]);
-        let rows = layout.without_axis(0);
-        let mut plan = self.plan(*view, indices, starts, Some(&rows), Val::bool(true))?;
-        let owner = self.owner(Some(&layout));
-        // The view's columns may end within the 16 bytes.
-        let element = i64::from(plan.bits / 8);
-        let extents = &self.view(view_parameter(self.body, *view)).extents;
-        let extent = match extents.last() {
-            Some(extent) => self.formula(extent),
-            None => unreachable!("the verifier counted the dimensions"),
-        };
-        let column = self.scalar(starts[starts.len() - 1]);
-        let left = self.b.sub(extent, column);
-        let left = self.b.mul(left, Val::i64(element));
-        let chunk = Val::i64(i64::from(CHUNK));
-        let left = self.b.intrinsic("llvm.smin", &[left, chunk]);
-        let left = self.b.intrinsic("llvm.smax", &[left, Val::i64(0)]);
-        let left = self.b.resize(left, I32, false);
-        let base = self.stage_base(stage, *slot);
-        let own = self.thread_coordinates(&layout)[1];
-        let mut seen = Vec::new();
-        for register in 0..layout.registers() {
-            let at = layout.coordinate(register, 0, 0);
-            if !layout.contains(&at) || seen.contains(&at) {
+        let tile = &self.kernel.channels[stage].tiles[0];
+        let (rows, pitch) = (tile.shape[0], tile.layout.pitch);
+        let pieces = tile.shape[1] * tile.elem.bits() / (8 * CHUNK);
+        let element = i64::from(tile.elem.bits() / 8);
+        let param = view_parameter(self.body, *view);
+        let extents = &self.view(param).extents;
+        let mut starts = starts.iter();
+        let (mut from, mut exists) = (Val::i64(0), Val::bool(true));
+        let (mut start, mut stride, mut end) = (Val::i64(0), Val::i64(0), Val::i64(0));
+        let mut left = Val::i64(0);
+        for (dim, (index, extent)) in indices.iter().zip(extents).enumerate() {
+            let at = match starts.next() {
+                Some(&at) if index.operands() == 1 => self.scalar(at),
+                _ => unreachable!("the verifier looked at the indices"),
+            };
+            let extent = self.formula(extent);
+            let step = self.stride(param, dim as u32);
+            let part = self.b.mul(at, step);
+            from = self.b.add(from, part);
+            if index.extent().is_some() {
+                (start, stride, end) = (at, step, extent);
                 continue;
             }
-            let inside = self.thread_inside(&layout, &at);
-            let executes = self.b.and(inside, owner);
-            let size = match self.when(&mut plan, &at[1..]) {
-                When::Always => left,
-                When::Never => Val::i32(0),
-                When::If(condition) => self.b.select(condition, left, Val::i32(0)),
-            };
-            let (from, from_offset) = self.address(&mut plan, &at[1..]);
-            let row = self.b.add(own, Val::i32(at[1]));
-            let bytes = self.b.mul(row, Val::i32(CHUNK));
-            let bytes = self.b.add(base, bytes);
-            let to = self.shared_pointer(bytes);
-            let guarded = !executes.is_true();
-            let template = ptx_table::copy_async(CHUNK, 0, from_offset, true, guarded);
-            let mut args = vec![to, from, size];
-            if guarded {
-                args.push(executes);
-            }
-            self.b.asm(
-                &template.text,
-                &template.constraints,
-                &[],
-                &args,
-                Effect::Memory,
-            );
-            seen.push(at);
+            let inside = self.b.icmp("ult", at, extent);
+            exists = self.b.and(exists, inside);
+            left = self.b.sub(extent, at);
         }
+        // Neighbouring threads fetch the pieces of one row.
+        let (row, piece) = match pieces.trailing_zeros() {
+            0 => (self.thread, Val::i32(0)),
+            bits => (
+                self.b.lshr(self.thread, bits),
+                self.b.and(self.thread, Val::i32(pieces - 1)),
+            ),
+        };
+        let within = self.b.mul(piece, Val::i32(CHUNK));
+        // The view's columns may end within a piece.
+        let left = self.b.mul(left, Val::i64(element));
+        let most = Val::i64(i64::from(CHUNK * pieces));
+        let left = self.b.intrinsic("llvm.smin", &[left, most]);
+        let left = self.b.resize(left, I32, true);
+        let left = self.b.sub(left, within);
+        let left = self.b.intrinsic("llvm.smin", &[left, Val::i32(CHUNK)]);
+        let left = self.b.intrinsic("llvm.smax", &[left, Val::i32(0)]);
+        let size = self.b.select(exists, left, Val::i32(0));
+        let wide_row = self.b.cast("zext", row, I64);
+        let part = self.b.mul(wide_row, stride);
+        from = self.b.add(from, part);
+        let bytes = self.b.mul(from, Val::i64(element));
+        let wide = self.b.cast("zext", within, I64);
+        let bytes = self.b.add(bytes, wide);
+        let start_of_view = self.pointer(param);
+        let from = self.b.offset(start_of_view, bytes);
+        let at = self.b.add(start, wide_row);
+        let base = self.stage_base(stage, *slot);
+        let part = self.b.mul(row, Val::i32(pitch));
+        let to = self.b.add(base, part);
+        let to = self.b.add(to, within);
+        let start_of_block = self.shared_address(0);
+        let to = self.b.add(start_of_block, to);
+        let step = self.threads / pieces;
+        let stride = self.b.mul(stride, Val::i64(i64::from(step) * element));
+        let template = ptx_table::fetch_rows(rows, step, step * pitch);
+        self.b.asm(
+            &template.text,
+            &template.constraints,
+            &[],
+            &[to, from, row, at, end, size, stride],
+            Effect::Memory,
+        );
         Ok(())
     }
 
@@ -102,7 +111,9 @@ impl Lower<'_> {
         };
         let of = &self.kernel.channels[channel].tiles[tile as usize];
         let element = of.elem.bits() / 8;
-        let layout = self.own_rows(of.shape[1]);
+        let pitch = self.kernel.channels[stage].tiles[0].layout.pitch;
+        let warps = warps_of_layouts(self.threads / Target::WARP);
+        let layout = copy_layout([1, of.shape[1]], 1, warps);
         let owner = self.owner(Some(&layout));
         let column = self.scalar(column);
         let column = self.b.resize(column, I32, false);
@@ -111,6 +122,9 @@ impl Lower<'_> {
         let base = self.b.add(base, column);
         let own = self.thread_coordinates(&layout)[1];
         let mut shared = self.shared_plan(channel, tile, slot, &layout);
+        let first = self.b.mul(own, Val::i32(pitch));
+        let first = self.b.add(base, first);
+        let [first, base] = [first, base].map(|bytes| self.shared_pointer(bytes));
         let mut copied: Vec<(Vec<u32>, Val, Vec<Val>)> = Vec::new();
         for register in 0..layout.registers() {
             let at = layout.coordinate(register, 0, 0);
@@ -119,12 +133,9 @@ impl Lower<'_> {
             }
             let inside = self.thread_inside(&layout, &at);
             let executes = self.b.and(inside, owner);
-            let row = self.b.add(own, Val::i32(at[1]));
+            let from = self.b.offset(first, Val::i64(i64::from(at[1] * pitch)));
             // Threads that have no such row read one that there is.
-            let row = self.b.select(executes, row, Val::i32(0));
-            let bytes = self.b.mul(row, Val::i32(CHUNK));
-            let bytes = self.b.add(base, bytes);
-            let from = self.shared_pointer(bytes);
+            let from = self.b.select(executes, from, base);
             copied.push((at, executes, self.load_shared(from, element)));
         }
         for (at, executes, words) in copied {

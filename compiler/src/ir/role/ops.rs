@@ -73,15 +73,14 @@ pub enum OpKind {
         indices: Vec<tile::Index>,
         width: u32,
     },
-    /// `view, index operands…, slot`: begins to copy 16 bytes of each row, from the element on that the indices say, to slot `slot` of a ring of
-    /// one tile of such rows, without barriers. Of them, what lies outside the view is 0; they are aligned. The indices have one extent, and end
-    /// with a scalar. Only the thread that copies a row may read it, with [`CopyColumn`](OpKind::CopyColumn), once it has waited.
+    /// `view, index operands…, slot`: begins to copy pieces of 16 bytes of each row, from the element on that the indices say, to slot `slot` of
+    /// a ring of one tile of such rows, without barriers. Of them, what lies outside the view is 0; they are aligned. The indices have one
+    /// extent, and end with a scalar. Who has waited reads them with [`CopyColumn`](OpKind::CopyColumn).
     FetchColumns {
         channel: ChannelId,
         indices: Vec<tile::Index>,
     },
-    /// `slot, from, column`: copies a column of slot `from` of `stage` to tile `tile` of the slot, which is one row. The threads divide the rows as
-    /// [`FetchColumns`](OpKind::FetchColumns) does.
+    /// `slot, from, column`: copies a column of slot `from` of `stage` to tile `tile` of the slot, which is one row.
     CopyColumn {
         channel: ChannelId,
         tile: u32,

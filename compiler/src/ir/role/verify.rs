@@ -573,7 +573,9 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
                     && ty.elem == stage.elem
                     && extents == stage.shape[..1]
                     && indices.last() == Some(&Index::Scalar)
-                    && !indices.iter().any(|i| matches!(i, Index::Gather { .. })),
+                    && indices
+                        .iter()
+                        .all(|i| { i.operands() == 1 && !matches!(i, Index::Gather { .. }) }),
                 "what is fetched from {view} does not fit its stage"
             );
             for &value in &op.operands[1..=starts] {
@@ -906,9 +908,11 @@ fn stage_of(kernel: &Kernel, channel: ChannelId) -> Result<&SharedTile, String> 
         ring.barriers.is_none()
             && ring.fill == Fill::CpAsync
             && ring.tiles.len() == 1
-            && tile.layout.pitch == CHUNK
+            && tile.layout.pitch.is_multiple_of(CHUNK)
             && tile.layout.mask == 0
-            && tile.shape[1] * tile.elem.bits() == 8 * CHUNK,
+            && tile.layout.panels == 1
+            && (tile.shape[1] * tile.elem.bits()).is_multiple_of(8 * CHUNK)
+            && tile.shape[1] * tile.elem.bits() <= 8 * tile.layout.pitch,
         "{channel} is no stage of columns"
     );
     Ok(tile)

@@ -1,11 +1,12 @@
 //! Columns of a matrix that a loop puts one after another.
 //!
-//! The elements of a column lie a row apart in memory: each is a request of its own, and a request of four bytes costs what one of 16 does.
-//! So the role fetches 16 bytes of each row at once, the next columns with it, to a stage of its own, one such group ahead of the one that it
-//! hands out column by column. Each thread copies what it fetched itself: none waits for another.
+//! The elements of a column lie a row apart in memory: each is a request of its own, and a request of four bytes costs what one of 64 does.
+//! So the role fetches up to 64 bytes of each row at once, the next columns with it, to a stage of its own, one such group ahead of the one that
+//! it hands out column by column.
 //!
-//! Invariants: a group begins at a multiple of 16 bytes of its row. The stage holds the group of the column at hand in one of its two slots;
-//! the other is on its way, unless the loop ends before it begins, so that nothing is on its way when the loop ends.
+//! Invariants: a group begins at a multiple of its bytes in its row. The stage holds the group of the column at hand in one of its two slots;
+//! the other is on its way, unless the loop ends before it begins, so that nothing is on its way when the loop ends. The role's threads meet
+//! before they read what others fetched, and before they fetch to where others read.
 
 use super::body::Lower;
 use crate::{
@@ -34,6 +35,8 @@ pub(super) struct Columns {
     /// Rows.
     pub(super) rows: u32,
     pub(super) elem: DType,
+    /// Pieces of 16 bytes of a row that are fetched at once.
+    pub(super) pieces: u32,
 }
 
 impl Columns {
@@ -54,8 +57,12 @@ impl Columns {
         let (rows, None) = (extents.next()?, extents.next()) else {
             return None;
         };
-        let gathers = others.iter().any(|i| matches!(i, Index::Gather { .. }));
-        if *last != Index::Scalar || gathers {
+        let plain = |i: &Index| match *i {
+            Index::Scalar => true,
+            Index::Range { from, until, .. } => !from && !until,
+            Index::Whole { .. } | Index::Gather { .. } => false,
+        };
+        if *last != Index::Scalar || !others.iter().all(plain) {
             return None;
         }
         let OpKind::Param(param) = body.ops[body.defining_op(operands[0])?].kind else {
@@ -98,6 +105,7 @@ impl Columns {
             column,
             rows,
             elem,
+            pieces: 1,
         })
     }
 
@@ -108,7 +116,8 @@ impl Columns {
             shape: [self.rows, self.group()],
             layout: SharedLayout {
                 rows: self.rows,
-                pitch: CHUNK,
+                // Rows an odd number of pieces apart: those of eight lanes meet no bank twice.
+                pitch: CHUNK * (self.pieces | 1),
                 mask: 0,
                 shift: 0,
                 panels: 1,
@@ -119,7 +128,7 @@ impl Columns {
 
     /// Columns of a group.
     fn group(&self) -> u32 {
-        CHUNK * 8 / self.elem.bits()
+        self.pieces * CHUNK * 8 / self.elem.bits()
     }
 }
 
@@ -191,13 +200,17 @@ impl Lower<'_> {
             this.effect(role::OpKind::FetchColumns { channel, indices }, of);
             this.effect(role::OpKind::CommitCopies, Vec::new());
         };
-        self.only_if(begins, |this| fetch(this, first, half));
+        self.only_if(begins, |this| {
+            this.effect(role::OpKind::Barrier, Vec::new());
+            fetch(this, first, half);
+        });
         let zero = self.wide(0);
         let turns = self.compare(CompareOp::Eq, within, zero);
         let or = OpKind::Binary(BinaryOp::Or);
         let turns = self.scalar(or, vec![begins, turns], DType::Bool);
         self.only_if(turns, |this| {
             this.effect(role::OpKind::WaitCopies { pending: 0 }, Vec::new());
+            this.effect(role::OpKind::Barrier, Vec::new());
             let group = this.wide(i64::from(group));
             let add = OpKind::Binary(BinaryOp::Add);
             let next = this.scalar(add, vec![first, group], DType::I64);

@@ -268,6 +268,12 @@ fn stages(
     target: Target,
     formed: &mut role::Kernel,
 ) -> HashMap<(OpId, u32), (role::ChannelId, Columns)> {
+    let blocks = kernel.header.schedule.blocks_per_sm.unwrap_or(1).max(1);
+    let info = target.info();
+    let limit = (info.shared_per_sm / blocks)
+        .saturating_sub(info.shared_reserved)
+        .min(info.shared_per_block);
+    let scratch = scratch(kernel);
     let mut stages = HashMap::new();
     for &(_, id) in &uses.puts {
         let op = &kernel.body.ops[id];
@@ -297,23 +303,51 @@ fn stages(
             else {
                 continue;
             };
-            let mut ring = Channel {
-                tiles: vec![columns.stage()],
-                depth: 2,
-                fill: Fill::CpAsync,
-                buffer: formed.buffers.next_key(),
-                barriers: None,
-            };
-            ring.buffer = formed.buffers.push(Buffer {
-                bytes: ring.slot_bytes() * ring.depth,
-                align: ring.align(),
-                offset: None,
+            let taken: u32 = formed.buffers.values().map(|b| b.bytes).sum();
+            let fitting = [4, 2, 1].into_iter().find_map(|pieces| {
+                let mut columns = columns;
+                columns.pieces = pieces;
+                let mut ring = Channel {
+                    tiles: vec![columns.stage()],
+                    depth: 2,
+                    fill: Fill::CpAsync,
+                    buffer: formed.buffers.next_key(),
+                    barriers: None,
+                };
+                let bytes = ring.slot_bytes() * ring.depth;
+                (taken + scratch + bytes <= limit).then(|| {
+                    ring.buffer = formed.buffers.push(Buffer {
+                        bytes,
+                        align: ring.align(),
+                        offset: None,
+                    });
+                    (formed.channels.push(ring), columns)
+                })
             });
-            let stage = formed.channels.push(ring);
-            stages.insert((id, number as u32), (stage, columns));
+            if let Some(fitting) = fitting {
+                stages.insert((id, number as u32), fitting);
+            }
         }
     }
     stages
+}
+
+/// Bytes of shared memory, or so, that values of 16 bits go through on their way to memory, and all else that moves between threads.
+fn scratch(kernel: &tile::Kernel) -> u32 {
+    const OTHERS: u32 = 2048;
+    let body = &kernel.body;
+    let stored = body.ops.values().filter_map(|op| {
+        let OpKind::Store { .. } = op.kind else {
+            return None;
+        };
+        let value = op.operands[op.operands.len() - 1];
+        let from = body.defining_op(value).map(|id| &body.ops[id].kind);
+        let is_slot = matches!(from, Some(OpKind::Role(RoleOp::Get { .. })));
+        let ty = body.ty(value);
+        let bytes = ty.shape().iter().product::<u32>() * ty.elem().bits() / 8;
+        (!is_slot && ty.elem().bits() <= 16).then_some(bytes / 8 * 9)
+    });
+    stored.max().unwrap_or(0) + OTHERS
 }
 
 /// How a channel's slots are filled.
