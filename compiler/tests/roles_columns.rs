@@ -87,7 +87,11 @@ fn operations_on_columns_are_verified() {
     let kernel = lowered(ALIGNED, "0..n", "i*64 +: 64, p");
     let text = kernel.to_string();
     for (right, wrong, what) in [
-        ("tile f32 [64, 16] at 0", "tile f32 [64, 2] at 0", "no stage"),
+        (
+            "tile f32 [64, 16] at 0",
+            "tile f32 [64, 2] at 0",
+            "no stage",
+        ),
         (
             "tile f32 [64, 16] at 0",
             "tile f32 [32, 16] at 0",

@@ -430,6 +430,14 @@ pub fn clear_rows(panels: u32, panel: u32) -> Template {
     }
 }
 
+/// The lane's number.
+pub fn lane() -> Template {
+    Template {
+        text: "mov.u32 $0, %laneid;".to_owned(),
+        constraints: "=r".to_owned(),
+    }
+}
+
 /// Operands: the barrier, a predicate.
 pub fn arrive_barrier() -> Template {
     Template {

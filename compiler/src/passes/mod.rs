@@ -1,7 +1,9 @@
 //! Passes: from tile IR to role IR that code can be generated from.
 //!
 //! ```text
-//! tile IR ──make_roles──▶ ──expand──▶ ──expand_f64──▶ ──simplify──▶ ──release_early──▶ ──unroll_pending──▶ tile IR ──form_roles──▶ role IR ──pipeline──▶ ──assign_layouts──▶ ──allocate──▶ ──insert_barriers──▶ ──share_replicas──▶ role IR
+//! tile IR ──make_roles──▶ ──expand──▶ ──expand_f64──▶ ──simplify──▶ ──masks──▶ ──unswitch──▶ ──sums_apart──▶ ──fill_early──▶ ──release_early──▶
+//!     ──unroll_pending──▶ tile IR ──form_roles──▶ role IR ──pipeline──▶ ──assign_layouts──▶ ──allocate──▶ ──insert_barriers──▶
+//!     ──hold_release──▶ ──share_replicas──▶ role IR
 //! ```
 //!
 //! One file a pass. [`PASSES`] is the one list that says their order, their names for `--dump-after`, and what they do.
@@ -16,15 +18,20 @@ mod assign_layouts;
 mod divisibility;
 mod expand;
 mod expand_f64;
+mod fill_early;
 mod form_roles;
+mod hold_release;
 mod insert_barriers;
 mod lower_roles;
 mod make_roles;
+mod masks;
 mod pipeline;
 mod release_early;
 mod share_replicas;
 mod simplify;
+mod sums_apart;
 mod unroll_pending;
+mod unswitch;
 
 use std::fmt::Display;
 
@@ -76,6 +83,26 @@ pub const PASSES: &[PassInfo] = &[
         run: Run::Tile(simplify::run),
     },
     PassInfo {
+        name: "masks",
+        what: "decides once what a choice by rows and columns decides for a whole tile of a role",
+        run: Run::Tile(masks::run),
+    },
+    PassInfo {
+        name: "unswitch",
+        what: "writes a loop of roles for each arm of a choice that no iteration changes",
+        run: Run::Tile(unswitch::run),
+    },
+    PassInfo {
+        name: "sums_apart",
+        what: "carries sums of rows in parts, as the lanes of a warp have them, and adds these up behind the loop",
+        run: Run::Tile(sums_apart::run),
+    },
+    PassInfo {
+        name: "fill_early",
+        what: "puts first in a tile what has room first",
+        run: Run::Tile(fill_early::run),
+    },
+    PassInfo {
         name: "release_early",
         what: "gives slots back right behind the last operation that reads them",
         run: Run::Tile(release_early::run),
@@ -109,6 +136,11 @@ pub const PASSES: &[PassInfo] = &[
         name: "insert_barriers",
         what: "orders what the threads of a block store, and reload or store again",
         run: Run::Role(insert_barriers::run),
+    },
+    PassInfo {
+        name: "hold_release",
+        what: "gives a slot back behind the maxima between two waits for products, so that the second is not moved before them",
+        run: Run::Role(hold_release::run),
     },
     PassInfo {
         name: "share_replicas",

@@ -217,7 +217,19 @@ impl Lower<'_> {
             );
             return Ok(());
         }
-        let first = self.in_role().first_lane;
+        let mut first = self.in_role().first_lane;
+        if let Some(&after) = op.operands.get(1) {
+            // No bits are below the number of the first lane, 0, but no compiler knows that this is what is read here: the arrival needs the value.
+            if let Some(last) = self.get(after).to_vec().pop() {
+                let bits = self.b.cast("bitcast", last, I32);
+                let t = ptx_table::lane();
+                let lane = self
+                    .b
+                    .asm(&t.text, &t.constraints, &[I32], &[], Effect::Pure)[0];
+                let there = self.b.icmp("uge", bits, lane);
+                first = self.b.and(first, there);
+            }
+        }
         let t = ptx_table::arrive_barrier();
         self.b.asm(
             &t.text,

@@ -139,7 +139,8 @@ pub enum OpKind {
     /// `slot`: each of the role's threads says that the slot is full as soon as the [`CopyAsync`](OpKind::CopyAsync) that it has begun so far
     /// have ended; it does not wait.
     ArriveCopied { channel: ChannelId },
-    /// `slot`: the role's warps have read it, and say so, in all blocks of the cluster where the channel lies across them.
+    /// `slot, after?`: the role's warps have read it, and say so, in all blocks of the cluster where the channel lies across them; not before
+    /// the tile `after` (f32) is there.
     ArriveEmpty { channel: ChannelId },
     /// `a, b, acc, accumulate -> t`: begins a product of a warpgroup's kind (`wgmma`), all steps along K as one group; `accumulate`, a `bool`,
     /// is false where `acc` counts as 0. An operand is a slot (`i32`), or of the left one a tile in registers; f32 in a slot is read as

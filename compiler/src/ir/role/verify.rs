@@ -269,9 +269,21 @@ fn check(kernel: &Kernel, role: &Role, op: &Op<OpKind>, with_layout: &mut Option
             of_channel(kernel, *channel, *tile)?;
             is_i32s(body, op, 3)?;
         }
-        OpKind::ArriveFull { channel } | OpKind::ArriveEmpty { channel } => {
+        OpKind::ArriveFull { channel } => {
             with_barriers(kernel, *channel)?;
             is_i32s(body, op, 1)?;
+        }
+        OpKind::ArriveEmpty { channel } => {
+            with_barriers(kernel, *channel)?;
+            if let [slot, after] = op.operands[..] {
+                ensure!(
+                    body.ty(slot).ty == tile::Type::Scalar(DType::I32)
+                        && matches!(&body.ty(after).ty, tile::Type::Tile(t) if t.elem == DType::F32),
+                    "what a slot is given back behind is a tile of f32"
+                );
+            } else {
+                is_i32s(body, op, 1)?;
+            }
         }
         OpKind::ArriveCopied { channel } => {
             let barriers = with_barriers(kernel, *channel)?;
