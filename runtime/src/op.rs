@@ -68,6 +68,17 @@ impl Workspace {
         })
     }
 
+    /// No memory, for ops that need none.
+    pub(crate) fn none() -> Workspace {
+        Workspace {
+            address: 0,
+            bytes: 0,
+            device: None,
+            state: Mutex::default(),
+            _memory: None,
+        }
+    }
+
     /// Memory of someone else's: `bytes` at `address`, a multiple of 256.
     ///
     /// # Safety

@@ -32,12 +32,19 @@ pub(crate) struct SharedSet {
     pub(crate) loaded: Vec<Loaded>,
     /// Instances by their canonical names.
     names: HashMap<String, usize>,
+    /// Ops by theirs.
+    ops: HashMap<String, usize>,
 }
 
 impl SharedSet {
     /// The instance of a canonical name.
     pub(crate) fn index(&self, canonical: &str) -> Option<usize> {
         self.names.get(canonical).copied()
+    }
+
+    /// The op of a canonical name.
+    pub(crate) fn op_index(&self, canonical: &str) -> Option<usize> {
+        self.ops.get(canonical).copied()
     }
 }
 
@@ -78,27 +85,20 @@ impl KernelSet {
 
     /// The op of that name, `gemm_nt_splitk<bf16>`; spaces do not count.
     pub fn op(&self, name: &str) -> Result<Op, Error> {
-        let wanted = tesserine_set::canonical_name(name);
-        let ops = &self.manifest().ops;
-        let found = ops
-            .iter()
-            .position(|op| tesserine_set::canonical_name(&op.name) == wanted);
-        match found {
+        match self.shared.op_index(&tesserine_set::canonical_name(name)) {
             Some(index) => Ok(Op::new(self.shared.clone(), index)),
             None => Err(Error::NoOp {
                 place: format!("kernel set `{}`", self.manifest().name),
                 name: name.to_owned(),
-                available: ops.iter().map(|op| op.name.clone()).collect(),
+                available: self.ops().map(|op| op.name().to_owned()).collect(),
             }),
         }
     }
 
     /// Whether the set has an op of that name.
     pub fn has_op(&self, name: &str) -> bool {
-        let wanted = tesserine_set::canonical_name(name);
-        let ops = &self.manifest().ops;
-        ops.iter()
-            .any(|op| tesserine_set::canonical_name(&op.name) == wanted)
+        let canonical = tesserine_set::canonical_name(name);
+        self.shared.op_index(&canonical).is_some()
     }
 
     /// All ops, in the set's order.
@@ -118,18 +118,27 @@ impl From<tesserine_set::KernelSet> for KernelSet {
     fn from(set: tesserine_set::KernelSet) -> KernelSet {
         let instances = &set.manifest().instances;
         let loaded = instances.iter().map(|_| Loaded::default()).collect();
-        // Of two of one name the first counts.
-        let names = instances.iter().enumerate().rev();
-        let names = names.map(|(i, instance)| (tesserine_set::canonical_name(&instance.name), i));
-        let names = names.collect();
+        let names = by_name(instances.iter().map(|i| i.name.as_str()));
+        let ops = by_name(set.manifest().ops.iter().map(|op| op.name.as_str()));
         let shared = Arc::new(SharedSet {
             set,
             modules: Mutex::default(),
             loaded,
             names,
+            ops,
         });
         KernelSet { shared }
     }
+}
+
+/// Places by canonical names. Of two of one name the first counts.
+fn by_name<'a>(
+    names: impl DoubleEndedIterator<Item = &'a str> + ExactSizeIterator,
+) -> HashMap<String, usize> {
+    let places = names.enumerate().rev();
+    places
+        .map(|(i, name)| (tesserine_set::canonical_name(name), i))
+        .collect()
 }
 
 /// A file that is, by its place, a kernel set.

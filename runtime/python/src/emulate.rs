@@ -1,7 +1,8 @@
 //! Launches on emulated devices: tensors of the CPU are copied to the device, and back if the kernel stores to them.
 //!
 //! Invariants: nothing is copied before all arguments have been checked; a launch that faults leaves the tensors as they were; of a
-//! tensor with gaps, the bytes in between are copied, and written back as they were.
+//! tensor with gaps, the bytes in between are copied, and written back as they were; tensors that share bytes, or lie in each other's
+//! gaps, share them on the device too.
 
 use std::{ptr, sync::Mutex};
 
@@ -31,18 +32,17 @@ fn device(py: Python<'_>, owner: &str, name: &str) -> PyResult<Device> {
     Ok(device)
 }
 
-/// A tensor's bytes, on both sides.
-struct Copied {
-    /// Of the lowest byte.
-    host: *mut u8,
-    bytes: usize,
+/// Where a tensor's bytes are on the host.
+#[derive(Clone, Copy)]
+struct Span {
+    low: u64,
+    bytes: u64,
+    /// From the lowest byte to element 0.
+    first: u64,
     stored: bool,
-    device: DeviceTensor,
-    /// Of element 0, on the device.
-    address: u64,
 }
 
-fn copied(tensor: &Tensor, stored: bool, device: &Device) -> Result<Copied, String> {
+fn span(tensor: &Tensor, stored: bool) -> Result<Span, String> {
     if !tensor.is_on_host() && !tensor.shape.contains(&0) {
         return Err("does not lie on the CPU, whose tensors the emulator takes".to_owned());
     }
@@ -51,26 +51,67 @@ fn copied(tensor: &Tensor, stored: bool, device: &Device) -> Result<Copied, Stri
     }
     let span = byte_span(tensor.dtype, &tensor.shape, &tensor.strides);
     let (low, high) = span.ok_or("is larger than any memory")?;
-    let bytes = high.abs_diff(low);
-    let extent = i64::try_from(bytes).map_err(|_| "is larger than any memory")?;
-    let first = tensor.pointer.wrapping_add_signed(low);
-    let host: *mut u8 = ptr::with_exposed_provenance_mut(first as usize);
-    let held: &[u8] = if bytes == 0 {
-        &[]
-    } else {
-        // SAFETY: Python's object says that its elements lie there, and keeps them as long as the call lasts; bytes between two
-        // of them are of the same array.
-        unsafe { std::slice::from_raw_parts(host, extent as usize) }
-    };
-    let memory = device.upload(DType::U8, &[extent], held);
-    let memory = memory.map_err(|e| format!("cannot be copied: {e}"))?;
-    Ok(Copied {
-        host,
-        bytes: extent as usize,
+    Ok(Span {
+        low: tensor.pointer.wrapping_add_signed(low),
+        bytes: high.abs_diff(low),
+        first: low.unsigned_abs(),
         stored,
-        address: memory.view().pointer().wrapping_add_signed(-low),
-        device: memory,
     })
+}
+
+/// Bytes on both sides.
+struct Region {
+    low: u64,
+    bytes: u64,
+    stored: bool,
+    device: DeviceTensor,
+}
+
+impl Region {
+    fn host(&self) -> *mut u8 {
+        ptr::with_exposed_provenance_mut(self.low as usize)
+    }
+}
+
+/// The spans' bytes on the device: spans that overlap are of one region.
+fn copied(spans: &[Span], device: &Device) -> Result<Vec<Region>, String> {
+    let mut sorted: Vec<Span> = spans.iter().copied().filter(|s| s.bytes > 0).collect();
+    sorted.sort_by_key(|s| s.low);
+    let mut merged: Vec<Span> = Vec::new();
+    for span in sorted {
+        match merged.last_mut() {
+            Some(last) if span.low < last.low + last.bytes => {
+                last.bytes = last.bytes.max(span.low + span.bytes - last.low);
+                last.stored |= span.stored;
+            }
+            _ => merged.push(span),
+        }
+    }
+    let region = |span: Span| {
+        let extent = i64::try_from(span.bytes).map_err(|_| "is larger than any memory")?;
+        let host: *const u8 = ptr::with_exposed_provenance(span.low as usize);
+        // SAFETY: Python's objects say that their elements lie there, and keep them as long as the call lasts; bytes between two
+        // elements of an array are of the same array.
+        let held = unsafe { std::slice::from_raw_parts(host, extent as usize) };
+        let memory = device.upload(DType::U8, &[extent], held);
+        Ok(Region {
+            low: span.low,
+            bytes: span.bytes,
+            stored: span.stored,
+            device: memory.map_err(|e| format!("cannot be copied: {e}"))?,
+        })
+    };
+    merged.into_iter().map(region).collect()
+}
+
+/// The address on the device of a tensor's element 0.
+fn address(span: &Span, regions: &[Region]) -> u64 {
+    let holds = |r: &&Region| r.low <= span.low && span.low + span.bytes <= r.low + r.bytes;
+    match regions.iter().find(holds).filter(|_| span.bytes > 0) {
+        Some(region) => region.device.view().pointer() + (span.low - region.low) + span.first,
+        // Nothing is there, and nothing is reached.
+        None => 1 << 8,
+    }
 }
 
 /// Runs `launch` on the device called `name`, with the arguments there.
@@ -84,16 +125,20 @@ pub fn run<T: Send>(
 ) -> PyResult<T> {
     let raise = |error: tesserine::Error| error::convert(py, &error);
     let device = device(py, owner, name)?;
-    let mut tensors = Vec::new();
+    let mut spans = Vec::new();
+    let fault = |name: &str, reason: String| {
+        let message = format!("`{owner}`: `{name}` {reason}");
+        error::argument(py, owner, Some(name), message)
+    };
+    let mut first = "";
     for (name, tensor) in arguments.tensors() {
         let kind = signature.param(name).map(|i| &signature.params[i].kind);
         let stored = matches!(kind, Some(ParamKind::View(view)) if view.access != Access::Read);
-        tensors.push(copied(tensor, stored, &device).map_err(|reason| {
-            let message = format!("`{owner}`: `{name}` {reason}");
-            error::argument(py, owner, Some(name), message)
-        })?);
+        spans.push(span(tensor, stored).map_err(|reason| fault(name, reason))?);
+        first = if first.is_empty() { name } else { first };
     }
-    let addresses: Vec<u64> = tensors.iter().map(|t| t.address).collect();
+    let regions = copied(&spans, &device).map_err(|reason| fault(first, reason))?;
+    let addresses: Vec<u64> = spans.iter().map(|s| address(s, &regions)).collect();
     // SAFETY: every tensor is a copy of all that its elements reach, which lives until the end of this function.
     let args = unsafe { arguments.at(&addresses) };
     let done = py.detach(|| {
@@ -103,10 +148,10 @@ pub fn run<T: Send>(
         Ok(done)
     });
     let done = done.map_err(raise)?;
-    for tensor in tensors.iter().filter(|t| t.stored && t.bytes > 0) {
-        let bytes = tensor.device.read().map_err(raise)?;
-        // SAFETY: as above; the array is writable, and the interpreter is held.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), tensor.host, tensor.bytes) };
+    for region in regions.iter().filter(|r| r.stored) {
+        let bytes = region.device.read().map_err(raise)?;
+        // SAFETY: as above; an array that is stored to is writable, and the interpreter is held.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), region.host(), bytes.len()) };
     }
     Ok(done)
 }

@@ -138,6 +138,19 @@ impl Op {
             .map_err(|e| error::convert(py, &e))
     }
 
+    /// Bytes of workspace that a call with these arguments needs. Raises ArgumentError.
+    #[pyo3(signature = (arguments=None, /, **named))]
+    fn workspace_for(
+        &self,
+        py: Python<'_>,
+        arguments: Option<&Bound<'_, PyDict>>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<u64> {
+        let arguments = self.read(py, arguments, named)?;
+        let bytes = self.0.workspace_for(&arguments.described());
+        bytes.map_err(|e| error::convert(py, &e))
+    }
+
     /// Checks arguments as a call would, without a device, and gives the extents that they bind. Raises ArgumentError.
     #[pyo3(signature = (arguments=None, /, **named))]
     fn check<'py>(

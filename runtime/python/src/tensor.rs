@@ -308,7 +308,7 @@ impl Tensor {
     pub fn suit(mut self, wanted: DType) -> Result<Tensor, String> {
         use DType::*;
         let alike = match (self.dtype, wanted) {
-            (U8, E4m3 | E5m2 | Ue8m0 | Ue4m3) | (E4m3, Ue4m3) | (F32, Tf32) => true,
+            (U8, E4m3 | E5m2 | Ue8m0 | Ue4m3) | (E4m3, Ue4m3) | (F32, Tf32) | (Bool, U8) => true,
             (U16, Bf16) => self.plain_types,
             (U8, wanted) if wanted.is_packed() => {
                 self.dtype = wanted;

@@ -36,3 +36,11 @@ def close(got, wanted, relative=6e-4, absolute=1e-6):
     worst = numpy.unravel_index(numpy.nanargmax(excess), excess.shape)
     if numpy.isnan(got).any() or excess[worst] > 0:
         raise AssertionError(f"element {worst}: {got[worst]}, and {wanted[worst]} is right")
+
+
+def e4m3(codes):
+    """What bytes stand for."""
+    codes = codes.astype("i4")
+    exponent, mantissa = codes >> 3 & 15, codes & 7
+    value = numpy.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10.0))
+    return numpy.where(codes & 128, -value, value)

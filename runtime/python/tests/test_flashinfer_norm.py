@@ -1,11 +1,12 @@
 """Norms and activations of `tesserine.flashinfer`, on the emulator, against f64."""
 
+import math
 import unittest
 
 import tesserine
 
 import operators
-from operators import close, numpy
+from operators import close, e4m3, numpy
 
 if numpy is not None:
     from tesserine import flashinfer
@@ -45,6 +46,31 @@ class Norms(unittest.TestCase):
         self.assertTrue((self.residual == total).all())
         close(self.x, rms(total, self.weight))
 
+    def test_gemma(self):
+        close(flashinfer.gemma_rmsnorm(self.x, self.weight), rms(self.x, 1 + self.weight.astype("f8")))
+        total = (self.x.astype("f4") + self.residual.astype("f4")).astype("f2")
+        flashinfer.gemma_fused_add_rmsnorm(self.x, self.residual, self.weight)
+        self.assertTrue((self.residual == total).all())
+        close(self.x, rms(total, 1 + self.weight.astype("f8")))
+
+    def test_quantised(self):
+        out = numpy.empty(self.x.shape, "u1")
+        self.assertIsNone(flashinfer.rmsnorm_quant(out, self.x, self.weight, 0.125))
+        close(e4m3(out), rms(self.x, self.weight) * 8, relative=1 / 15, absolute=2e-3)
+        total = (self.x.astype("f4") + self.residual.astype("f4")).astype("f2")
+        scale = numpy.array([0.25], "f4")
+        flashinfer.fused_add_rmsnorm_quant(out, self.x, self.residual, self.weight, scale)
+        self.assertTrue((self.residual == total).all())
+        close(e4m3(out), rms(total, self.weight) * 4, relative=1 / 15, absolute=2e-3)
+        gamma, beta = self.weight.astype("f4"), numpy.zeros(111, "f4")
+        flashinfer.layernorm_quant(out, self.x, gamma, beta, 0.5)
+        x = self.x.astype("f8")
+        wanted = (x - x.mean(-1, keepdims=True)) / numpy.sqrt(x.var(-1, keepdims=True) + 1e-6) * gamma * 2
+        close(e4m3(out), wanted, relative=1 / 15, absolute=2e-3)
+        with self.assertRaises(tesserine.ArgumentError) as raised:
+            flashinfer.rmsnorm_quant(self.x, self.x, self.weight, 1.0)
+        self.assertEqual(raised.exception.argument, "out")
+
     def test_layernorm(self):
         gamma, beta = (self.random.normal(size=111).astype("f4") for _ in range(2))
         out = flashinfer.layernorm(self.x, gamma, beta, 1e-3)
@@ -80,6 +106,10 @@ class Activations(unittest.TestCase):
         out = flashinfer.silu_and_mul(self.x.reshape(2, 1, -1))
         self.assertEqual(out.shape, (2, 1, 37))
         close(out[:, 0], wanted)
+
+    def test_gelu_and_mul(self):
+        normal = numpy.array([[1 + math.erf(g / math.sqrt(2)) for g in row] for row in self.gate]) / 2
+        close(flashinfer.gelu_and_mul(self.x), self.gate * normal * self.up, absolute=1e-5)
 
     def test_gelu_tanh_and_mul(self):
         inner = 0.7978845608028654 * (self.gate + 0.044715 * self.gate**3)

@@ -1,12 +1,14 @@
 //! Operators: functions over tensors that find their kernel in a set and launch it.
 //!
 //! A function takes the set and the tensors and gives an [`Operator`], whose methods set what has a default, and which is then
-//! launched. One file a family; what they share stands here: an operator is the name of a kernel, the parameters that make an
-//! instance of it, and arguments. Invariants: an operator adds nothing to what its kernel checks, and its parameters bear the
+//! launched. One file a family; what they share stands here: an operator is the name of a kernel or op, the parameters that make
+//! an instance of it, and arguments. Invariants: an operator adds nothing to what its kernel checks, and its parameters bear the
 //! kernel's names, so that errors do; a launch allocates no device memory and waits for nothing.
 
 pub mod activation;
 pub mod norm;
+pub mod quant;
+pub mod rope;
 
 use std::{
     fmt::{self, Write},
@@ -16,17 +18,39 @@ use std::{
 use smallvec::SmallVec;
 use tesserine_set::{DType, ScalarValue};
 
-use crate::{Args, Checked, Device, Error, Kernel, KernelSet, Launch, Stream, Target, TensorRef};
+use crate::{Args, Checked, Device, Error, Kernel, KernelSet, Op, Stream, TensorRef, Workspace};
 
 /// An operator on its arguments, to be launched. `Settings` has methods for what has a default.
 #[derive(Clone, Debug)]
 pub struct Operator<'a, Settings = ()> {
     set: &'a KernelSet,
     kernel: &'static str,
-    /// What stands between the kernel's angle brackets.
-    types: SmallVec<[DType; 4]>,
+    parameters: SmallVec<[Parameter; 6]>,
     args: Args<'a>,
+    workspace: Option<&'a Workspace>,
     settings: PhantomData<Settings>,
+}
+
+/// What stands between a kernel's angle brackets.
+#[derive(Clone, Copy, Debug)]
+enum Parameter {
+    Type(DType),
+    /// By name; one that has its default is not here.
+    Named(&'static str, Value),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Value {
+    Bool(bool),
+    Int(i64),
+    /// A function, or a variant.
+    Name(&'static str),
+}
+
+/// What an operator is in its set.
+enum Found {
+    Kernel(Kernel),
+    Op(Op),
 }
 
 impl<'a, Settings> Operator<'a, Settings> {
@@ -34,15 +58,26 @@ impl<'a, Settings> Operator<'a, Settings> {
         Operator {
             set,
             kernel,
-            types: SmallVec::new(),
+            parameters: SmallVec::new(),
             args: Args::new(),
+            workspace: None,
             settings: PhantomData,
         }
     }
 
     /// The next parameter of the kernel, a type.
     fn of(mut self, dtype: DType) -> Self {
-        self.types.push(dtype);
+        self.parameters.push(Parameter::Type(dtype));
+        self
+    }
+
+    /// A parameter of the kernel by name, unless it has its default; the last one of a name counts.
+    fn with(mut self, name: &'static str, value: Value, default: Value) -> Self {
+        self.parameters
+            .retain(|p| !matches!(p, Parameter::Named(n, _) if *n == name));
+        if value != default {
+            self.parameters.push(Parameter::Named(name, value));
+        }
         self
     }
 
@@ -62,52 +97,95 @@ impl<'a, Settings> Operator<'a, Settings> {
         let mut name = Text(SmallVec::new());
         // Writing to memory does not fail.
         let _ = name.write_str(self.kernel);
-        for (i, dtype) in self.types.iter().enumerate() {
+        for (i, parameter) in self.parameters.iter().enumerate() {
             let _ = name.write_char(if i == 0 { '<' } else { ',' });
-            let _ = name.write_str(dtype.name());
+            let _ = match parameter {
+                Parameter::Type(dtype) => name.write_str(dtype.name()),
+                Parameter::Named(key, Value::Bool(value)) => write!(name, "{key}={value}"),
+                Parameter::Named(key, Value::Int(value)) => write!(name, "{key}={value}"),
+                Parameter::Named(key, Value::Name(value)) => write!(name, "{key}={value}"),
+            };
         }
-        if !self.types.is_empty() {
+        if !self.parameters.is_empty() {
             let _ = name.write_char('>');
         }
         name.0
     }
 
-    /// The kernel that these arguments need.
-    pub fn kernel(&self) -> Result<Kernel, Error> {
+    /// The kernel or op that these arguments need.
+    fn found(&self) -> Result<Found, Error> {
         let name = self.name();
         let name = String::from_utf8_lossy(&name);
         let shared = &self.set.shared;
-        match shared.index(&name) {
-            Some(index) => Ok(Kernel::new(shared.clone(), index)),
-            None => Err(Error::NoInstance {
-                operator: self.kernel,
-                kernel: name.into_owned(),
-                place: format!("kernel set `{}`", self.set.manifest().name),
-                available: self.available(),
-            }),
+        if let Some(index) = shared.index(&name) {
+            return Ok(Found::Kernel(Kernel::new(shared.clone(), index)));
         }
+        if let Some(index) = shared.op_index(&name) {
+            return Ok(Found::Op(Op::new(shared.clone(), index)));
+        }
+        Err(Error::NoInstance {
+            operator: self.kernel,
+            kernel: name.into_owned(),
+            place: format!("kernel set `{}`", self.set.manifest().name),
+            available: self.available(),
+        })
     }
 
-    /// The instances that the set has of the kernel.
+    /// The instances that the set has of the kernel or op.
     fn available(&self) -> Vec<String> {
-        let names = self.set.manifest().instances.iter().map(|i| &i.name);
+        let manifest = self.set.manifest();
+        let kernels = manifest.instances.iter().map(|i| &i.name);
+        let names = kernels.chain(manifest.ops.iter().map(|op| &op.name));
         let of_kernel = names.filter(|n| n.split('<').next().map(str::trim) == Some(self.kernel));
         of_kernel.cloned().collect()
     }
 
+    /// The memory between the launches of an operator that has several; the others need none.
+    pub fn workspace(mut self, workspace: &'a Workspace) -> Self {
+        self.workspace = Some(workspace);
+        self
+    }
+
+    /// Bytes of workspace that a launch needs.
+    pub fn workspace_size(&self) -> Result<u64, Error> {
+        match self.found()? {
+            Found::Kernel(_) => Ok(0),
+            Found::Op(op) => op.workspace_for(&self.args),
+        }
+    }
+
     /// Checks the arguments as a launch would, without a device.
     pub fn check(&self) -> Result<Checked, Error> {
-        self.kernel()?.check(&self.args)
+        match self.found()? {
+            Found::Kernel(kernel) => kernel.check(&self.args),
+            Found::Op(op) => op.check(&self.args),
+        }
     }
 
-    /// Loads the kernel's code for a device, so that the first launch need not, and a captured one can.
-    pub fn prepare(&self, device: &Device) -> Result<Target, Error> {
-        self.kernel()?.prepare(device, None)
+    /// Loads the code for a device, so that the first launch need not, and a captured one can.
+    pub fn prepare(&self, device: &Device) -> Result<(), Error> {
+        match self.found()? {
+            Found::Kernel(kernel) => kernel.prepare(device, None).map(|_| ()),
+            Found::Op(op) => op.prepare(device, None),
+        }
     }
 
-    /// Checks the arguments and queues the kernel on `stream`.
-    pub fn launch(&self, stream: &Stream) -> Result<Launch, Error> {
-        self.kernel()?.launch(stream, &self.args)
+    /// Checks the arguments and queues the operator on `stream`. Returns before it has run.
+    pub fn launch(&self, stream: &Stream) -> Result<(), Error> {
+        match self.found()? {
+            Found::Kernel(kernel) => kernel.launch(stream, &self.args).map(|_| ()),
+            Found::Op(op) => {
+                let none;
+                let workspace = match self.workspace {
+                    Some(workspace) => workspace,
+                    None => {
+                        none = Workspace::none();
+                        &none
+                    }
+                };
+                op.run(stream, &self.args, workspace).map(|_| ())
+            }
+        }
     }
 }
 

@@ -177,6 +177,9 @@ class Op:
         What the workspace does not depend on may be left out. Raises ArgumentError.
         """
 
+    def workspace_for(self, arguments: dict[str, Any] | None = None, /, **named: Any) -> int:
+        """Bytes of workspace that a call with these arguments needs. Raises ArgumentError."""
+
     def check(self, arguments: dict[str, Any] | None = None, /, **named: Any) -> dict[str, int | float]:
         """Checks arguments as a call does, without a device. Raises ArgumentError."""
 

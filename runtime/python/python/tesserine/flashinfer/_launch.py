@@ -10,10 +10,11 @@ import functools
 import os
 import pathlib
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from .._errors import ArgumentError, NoKernelError, SetError
-from .._native import KernelSet
+from .._native import Kernel, KernelSet, Op, Workspace
 
 PACKAGED = pathlib.Path(__file__).resolve().parent.parent / "ops.tset"
 
@@ -55,11 +56,12 @@ def _emulated() -> str | None:
 
 def type_name(tensor: Any) -> str:
     """The element type as kernels name it: ``"bf16"``."""
-    return _type_name(tensor.dtype)
+    return dtype_name(tensor.dtype)
 
 
 @functools.lru_cache(None)
-def _type_name(dtype: Any) -> str:
+def dtype_name(dtype: Any) -> str:
+    """The type as kernels name it."""
     name = getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
     return TYPES.get(name, name)
 
@@ -73,9 +75,53 @@ def empty(like: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:
     return library.empty(shape, dtype=like.dtype if dtype is None else getattr(library, dtype))
 
 
+def cast(tensor: Any, dtype: str) -> Any:
+    """The tensor with elements of ``dtype``; itself if it has them."""
+    if hasattr(tensor, "new_empty"):
+        return tensor.to(getattr(sys.modules["torch"], dtype))
+    return tensor.astype(dtype, copy=False)
+
+
+def filled(like: Any, shape: tuple[int, ...], value: float, dtype: str) -> Any:
+    """A tensor of one value where ``like`` lies."""
+    made = empty(like, shape, dtype)
+    if hasattr(made, "fill_"):
+        return made.fill_(value)
+    made.fill(value)
+    return made
+
+
+def listed(like: Any, values: Iterable[int], dtype: str) -> Any:
+    """A tensor of these values where ``like`` lies."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(like, "new_empty"):
+        return torch.tensor(list(values), dtype=getattr(torch, dtype), device=like.device)
+    library = like.__array_namespace__()
+    return library.asarray(list(values), dtype=getattr(library, dtype))
+
+
+def scale(like: Any, value: Any) -> Any:
+    """A number, or a tensor with one, as kernels take it: ``[1]`` in f32. Numbers become tensors once a device."""
+    if not isinstance(value, (int, float)):
+        return cast(value, "float32").reshape(1)
+    key = (type(like), str(getattr(like, "device", "cpu")), float(value))
+    if key not in _SCALES:
+        _SCALES[key] = filled(like, (1,), value, "float32")
+    return _SCALES[key]
+
+
+_SCALES: dict[tuple[type, str, float], Any] = {}
+
+
 def argument(function: str, name: str, reason: str) -> ArgumentError:
     """An error about an argument of ``function``."""
     return ArgumentError(f"`{function}`: `{name}` {reason}", function, name)
+
+
+def backend(function: str, value: str) -> None:
+    """Raises for a backend that FlashInfer does not know either; which one it is makes no difference here."""
+    if value not in ("auto", "cuda", "cute-dsl", "cutile"):
+        raise argument(function, "backend", f"is {value!r}, which is none")
 
 
 def rank(function: str, name: str, tensor: Any, *wanted: int) -> None:
@@ -97,29 +143,70 @@ def matrix(function: str, name: str, tensor: Any) -> Any:
     return tensor.reshape(-1, extents[-1])
 
 
+@functools.lru_cache(None)
+def _found(function: str, name: str) -> Kernel | Op:
+    """The kernel or op of that name."""
+    try:
+        return kernels().kernel(name)
+    except NoKernelError:
+        pass
+    try:
+        return kernels().op(name)
+    except NoKernelError as error:
+        base = name.partition("<")[0]
+        held = [k for k in kernels().kernels + kernels().ops if k.partition("<")[0] == base]
+        raise NotImplementedError(
+            f"`{function}` on these arguments is the kernel `{name}`, which the kernel set does not have; "
+            f"of `{base}` it has {', '.join(held) or 'none'}"
+        ) from error
+
+
 def launch(function: str, kernel: str, called: dict[str, str], /, **values: Any) -> None:
     """Launches ``kernel`` for the operator ``function``, on arguments by the kernel's names; None leaves one out.
 
     called: what a parameter is called in the operator, where it is not the kernel's name.
     """
-    try:
-        found = kernels().kernel(kernel)
-    except NoKernelError as error:
-        base = kernel.partition("<")[0]
-        held = [k for k in kernels().kernels if k.partition("<")[0] == base]
-        raise NotImplementedError(
-            f"`{function}` on these arguments is the kernel `{kernel}`, which the kernel set does not have; "
-            f"of `{base}` it has {', '.join(held) or 'none'}"
-        ) from error
+    found = _found(function, kernel)
     device = _emulated()
     try:
-        if device is None:
-            found(values)
-        else:
+        if device is not None:
             found.emulate(values, device=device)
+        elif isinstance(found, Op):
+            found(values, workspace=_workspace(found, values))
+        else:
+            found(values)
     except ArgumentError as error:
         name = called.get(error.argument, error.argument)
         message = str(error).replace(f"`{found.name}`", f"`{function}`")
         for parameter, own in called.items():
             message = message.replace(f"`{parameter}`", f"`{own}`")
         raise ArgumentError(message, function, name) from error
+
+
+# Workspaces by op, device and stream: runs on one stream follow each other.
+_WORKSPACES: dict[tuple[str, Any, Any], Workspace] = {}
+
+
+def _workspace(op: Op, values: dict[str, Any]) -> Workspace | None:
+    """Memory for a run of ``op`` on torch's current stream, kept from run to run; a captured run has its own."""
+    size = op.workspace_for(values)
+    if size == 0:
+        return None
+    torch = sys.modules.get("torch")
+    if torch is None:
+        raise NotImplementedError(f"`{op.name}` needs a workspace, which is allocated by torch only")
+    tensor = next(value for value in values.values() if hasattr(value, "new_empty"))
+
+    def allocate(size: int) -> Workspace:
+        # A workspace begins at a multiple of 256 bytes, which torch's allocator does not promise.
+        memory = tensor.new_empty(size + 256, dtype=torch.uint8)
+        return Workspace(memory[-memory.data_ptr() % 256 :][:size])
+
+    if torch.cuda.is_current_stream_capturing():
+        # Of the graph's own pool, which lives as long as the graph.
+        return allocate(size)
+    key = (op.name, tensor.device, torch.cuda.current_stream(tensor.device).cuda_stream)
+    held = _WORKSPACES.get(key)
+    if held is None or held.nbytes < size:
+        held = _WORKSPACES[key] = allocate(size)
+    return held

@@ -15,6 +15,11 @@ def silu_and_mul(input: Any, out: Any = None, enable_pdl: bool | None = None) ->
     return _gated("silu_and_mul", input, out)
 
 
+def gelu_and_mul(input: Any, out: Any = None, enable_pdl: bool | None = None) -> Any:
+    """``gelu(input[..., :d]) * input[..., d:]``."""
+    return _gated("gelu_and_mul", input, out)
+
+
 def gelu_tanh_and_mul(input: Any, out: Any = None, enable_pdl: bool | None = None) -> Any:
     """``gelu(input[..., :d]) * input[..., d:]``, of the usual approximation by tanh."""
     return _gated("gelu_tanh_and_mul", input, out)

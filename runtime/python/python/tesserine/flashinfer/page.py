@@ -1,0 +1,110 @@
+"""Paged caches of keys and values: ``[pages, 2, page_size, heads, dim]`` or a pair without the 2 (``"NHD"``), with heads before
+rows of a page in ``"HND"``; any strides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _launch
+
+_CALLED = {
+    "k": "append_key",
+    "v": "append_value",
+    "k_cache": "paged_kv_cache",
+    "v_cache": "paged_kv_cache",
+    "ckv": "append_ckv",
+    "kpe": "append_kpe",
+    "request": "batch_indices",
+    "at": "positions",
+    "page_indptr": "kv_indptr",
+    "page_ids": "kv_indices",
+}
+
+
+def append_paged_kv_cache(
+    append_key: Any,
+    append_value: Any,
+    batch_indices: Any,
+    positions: Any,
+    paged_kv_cache: Any,
+    kv_indices: Any,
+    kv_indptr: Any,
+    kv_last_page_len: Any,
+    kv_layout: str = "NHD",
+) -> None:
+    """Stores key and value i at position ``positions[i]`` of request ``batch_indices[i]``; nowhere for request −1."""
+    function = "append_paged_kv_cache"
+    keys, values = pages(function, paged_kv_cache, kv_layout)
+    kernel = f"append<{_launch.type_name(append_key)}>"
+    where = _where(batch_indices, positions, kv_indptr, kv_indices)
+    _launch.launch(function, kernel, _CALLED, k=append_key, v=append_value, k_cache=keys, v_cache=values, **where)
+
+
+def append_paged_mla_kv_cache(
+    append_ckv: Any,
+    append_kpe: Any,
+    batch_indices: Any,
+    positions: Any,
+    ckv_cache: Any,
+    kpe_cache: Any,
+    kv_indices: Any,
+    kv_indptr: Any,
+    kv_last_page_len: Any,
+) -> None:
+    """As ``append_paged_kv_cache``, to the caches of latent attention ``[pages, page_size, dim]``."""
+    function = "append_paged_mla_kv_cache"
+    if ckv_cache is None or kpe_cache is None:
+        missing = "ckv_cache" if ckv_cache is None else "kpe_cache"
+        raise NotImplementedError(f"`{function}`: both caches are stored to, and `{missing}` is missing")
+    kernel = f"append<{_launch.type_name(append_ckv)}>"
+    called = _CALLED | {"k": "append_ckv", "v": "append_kpe", "k_cache": "ckv_cache", "v_cache": "kpe_cache"}
+    where = _where(batch_indices, positions, kv_indptr, kv_indices)
+    rows = {"k": append_ckv[:, None], "v": append_kpe[:, None]}
+    caches = {"k_cache": ckv_cache[:, :, None], "v_cache": kpe_cache[:, :, None]}
+    _launch.launch(function, kernel, called, **rows, **caches, **where)
+
+
+def get_batch_indices_positions(
+    append_indptr: Any, seq_lens: Any, nnz: int, batch_indices: Any = None, positions: Any = None
+) -> tuple[Any, Any]:
+    """Each new token's request and position, the last token of request i at ``seq_lens[i] - 1``; −1 and 0 for tokens of nobody."""
+    function = "get_batch_indices_positions"
+    batch_indices = _launch.empty(append_indptr, (nnz,), "int32") if batch_indices is None else batch_indices
+    positions = _launch.empty(append_indptr, (nnz,), "int32") if positions is None else positions
+    _launch.launch(
+        function,
+        "batch_positions",
+        {"indptr": "append_indptr", "request": "batch_indices", "at": "positions"},
+        indptr=_launch.cast(append_indptr, "int32"),
+        seq_lens=_launch.cast(seq_lens, "int32"),
+        request=batch_indices,
+        at=positions,
+    )
+    return batch_indices, positions
+
+
+def get_seq_lens(kv_indptr: Any, kv_last_page_len: Any, page_size: int) -> Any:
+    """Tokens of each request: its pages but the last are full. A request without pages has ``kv_last_page_len`` tokens."""
+    full = kv_indptr[1:] - kv_indptr[:-1] - 1
+    return full * (full > 0) * page_size + kv_last_page_len
+
+
+def pages(function: str, cache: Any, layout: str) -> tuple[Any, Any]:
+    """Keys and values as ``[pages, page_size, heads, dim]``, of whatever strides."""
+    if layout not in ("NHD", "HND"):
+        raise _launch.argument(function, "kv_layout", f"is {layout!r}, and 'NHD' or 'HND' is wanted")
+    if isinstance(cache, (tuple, list)):
+        keys, values = cache
+        for part in (keys, values):
+            _launch.rank(function, "paged_kv_cache", part, 4)
+    else:
+        _launch.rank(function, "paged_kv_cache", cache, 5)
+        if cache.shape[1] != 2:
+            raise _launch.argument(function, "paged_kv_cache", f"has {cache.shape[1]} tensors a page, and keys and values are two")
+        keys, values = cache[:, 0], cache[:, 1]
+    return (keys.swapaxes(1, 2), values.swapaxes(1, 2)) if layout == "HND" else (keys, values)
+
+
+def _where(requests: Any, positions: Any, indptr: Any, indices: Any) -> dict[str, Any]:
+    tensors = {"request": requests, "at": positions, "page_indptr": indptr, "page_ids": indices}
+    return {name: _launch.cast(tensor, "int32") for name, tensor in tensors.items()}
