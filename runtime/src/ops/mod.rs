@@ -9,6 +9,7 @@ pub mod activation;
 pub mod norm;
 pub mod quant;
 pub mod rope;
+pub mod topk;
 
 use std::{
     fmt::{self, Write},
@@ -47,6 +48,9 @@ enum Value {
     Name(&'static str),
 }
 
+/// The kernels' named parameters, in an order in which every kernel has its own.
+const NAMED: [&str; 9] = ["P", "A", "Q", "S", "I", "LOGITS", "GEMMA", "NEOX", "LITTLE"];
+
 /// What an operator is in its set.
 enum Found {
     Kernel(Kernel),
@@ -71,12 +75,21 @@ impl<'a, Settings> Operator<'a, Settings> {
         self
     }
 
-    /// A parameter of the kernel by name, unless it has its default; the last one of a name counts.
+    /// A parameter of the kernel by name, unless it has its default; the last one of a name counts. The set writes them in the order
+    /// of `NAMED`.
     fn with(mut self, name: &'static str, value: Value, default: Value) -> Self {
+        let named = |p: &Parameter| match p {
+            Parameter::Type(_) => None,
+            Parameter::Named(name, _) => NAMED.iter().position(|n| n == name),
+        };
+        let rank = NAMED.iter().position(|n| *n == name);
+        debug_assert!(rank.is_some(), "`{name}` has no place among parameters");
         self.parameters
-            .retain(|p| !matches!(p, Parameter::Named(n, _) if *n == name));
+            .retain(|p| rank.is_none() || named(p) != rank);
         if value != default {
-            self.parameters.push(Parameter::Named(name, value));
+            let behind = self.parameters.iter().position(|p| named(p) > rank);
+            let at = behind.unwrap_or(self.parameters.len());
+            self.parameters.insert(at, Parameter::Named(name, value));
         }
         self
     }
@@ -89,6 +102,12 @@ impl<'a, Settings> Operator<'a, Settings> {
     /// A number; the last one of a name counts.
     fn float(mut self, name: &'static str, value: f64) -> Self {
         self.args.put(name, ScalarValue::Float(value));
+        self
+    }
+
+    /// An integer; the last one of a name counts.
+    fn int(mut self, name: &'static str, value: i64) -> Self {
+        self.args.put(name, ScalarValue::Int(value));
         self
     }
 
@@ -196,5 +215,48 @@ impl Write for Text {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.extend_from_slice(text.as_bytes());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tesserine_set::{Manifest, SetWriter};
+
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_instances() {
+        let bytes = SetWriter::new(Manifest::default()).finish().unwrap();
+        let set = KernelSet::from_bytes(bytes).unwrap();
+        let plain = Operator::<()>::new(&set, "packbits");
+        assert_eq!(plain.name().as_slice(), b"packbits");
+        let rope = plain_of(&set).with("NEOX", Value::Bool(false), Value::Bool(true));
+        let rope = rope.with("P", Value::Name("Given<i64>"), Value::Name("Given"));
+        let rope = rope.with("A", Value::Name("Table"), Value::Name("Table"));
+        assert_eq!(
+            String::from_utf8_lossy(&rope.name()),
+            "rope<f16,bf16,P=Given<i64>,NEOX=false>"
+        );
+        // What is set again replaces, and a default leaves nothing.
+        let rope = rope.with("NEOX", Value::Bool(true), Value::Bool(true));
+        let rope = rope.with("A", Value::Name("Theta"), Value::Name("Table"));
+        let sorted = rope.with("S", Value::Int(256), Value::Int(0));
+        assert_eq!(
+            String::from_utf8_lossy(&sorted.name()),
+            "rope<f16,bf16,P=Given<i64>,A=Theta,S=256>"
+        );
+        match sorted.check() {
+            Err(Error::NoInstance {
+                kernel, available, ..
+            }) => {
+                assert_eq!(kernel, "rope<f16,bf16,P=Given<i64>,A=Theta,S=256>");
+                assert!(available.is_empty());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn plain_of(set: &KernelSet) -> Operator<'_> {
+        Operator::new(set, "rope").of(DType::F16).of(DType::Bf16)
     }
 }

@@ -161,3 +161,38 @@ pub fn dequantise<'a>(
     };
     from.tensor("y", y)
 }
+
+/// What packed bits take beside their tensors.
+#[derive(Clone, Copy, Debug)]
+pub struct Bits;
+
+impl Operator<'_, Bits> {
+    /// Whether a byte's first bit is its lowest; the highest if it is not said.
+    pub fn little(self, little: bool) -> Self {
+        self.with("LITTLE", Value::Bool(little), Value::Bool(false))
+    }
+}
+
+/// The bits x ≠ 0, eight to a byte. x: `[n]` in u8; y: `[⌈n / 8⌉]` in u8.
+pub fn packbits<'a>(
+    set: &'a KernelSet,
+    x: impl Into<TensorRef<'a>>,
+    y: impl Into<TensorRef<'a>>,
+) -> Operator<'a, Bits> {
+    Operator::new(set, "packbits").tensor("x", x).tensor("y", y)
+}
+
+/// [`packbits`] of segments: segment s is x_indptr[s] .. x_indptr[s + 1] of x, and goes to the bytes of y from y_indptr[s] on.
+pub fn segment_packbits<'a>(
+    set: &'a KernelSet,
+    x: impl Into<TensorRef<'a>>,
+    x_indptr: impl Into<TensorRef<'a>>,
+    y_indptr: impl Into<TensorRef<'a>>,
+    y: impl Into<TensorRef<'a>>,
+) -> Operator<'a, Bits> {
+    Operator::new(set, "segment_packbits")
+        .tensor("x", x)
+        .tensor("x_indptr", x_indptr)
+        .tensor("y_indptr", y_indptr)
+        .tensor("y", y)
+}

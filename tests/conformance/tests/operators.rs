@@ -3,7 +3,11 @@
 #![cfg(feature = "llvm")]
 
 use half::f16;
-use tesserine::{DType, Device, DeviceTensor, Error, KernelSet, Stream, activation, norm};
+use tesserine::{
+    DType, Device, DeviceTensor, Error, KernelSet, Stream, TensorRef, Workspace, activation, norm,
+    quant::{self, Quantised},
+    rope,
+};
 use tesserine_compiler::{
     Session,
     emit::set::{self, SetFile},
@@ -148,6 +152,240 @@ fn norms() {
             .collect::<Vec<f64>>()
     });
     expect(&out, &wanted.collect::<Vec<f64>>());
+}
+
+#[test]
+fn norms_with_settings() {
+    let set = set_of(&[
+        "rmsnorm<f16, GEMMA = true>",
+        "qk_rmsnorm<f16>",
+        "qk_rmsnorm_in_place<f16, GEMMA = true>",
+    ]);
+    let bench = Bench::new();
+    let (tokens, heads, n) = (2usize, 3usize, 40usize);
+    let (x, w) = (numbers(tokens * heads * n, 6), numbers(n, 7));
+    let plus: Vec<f64> = w.iter().map(|w| w + 1.0).collect();
+    let shape = [tokens as i64, heads as i64, n as i64];
+    let rows = [(tokens * heads) as i64, n as i64];
+    let on_w = bench.halves(&[n as i64], &w);
+
+    let (on_x, mut out) = (bench.halves(&rows, &x), bench.empty(&rows));
+    let gemma = norm::rmsnorm(&set, &on_x, &on_w, &mut out).gemma(true);
+    gemma.launch(&bench.stream).unwrap();
+    expect(&out, &rms(&x, &plus, 1e-6));
+
+    let (mut on_x, mut out) = (bench.halves(&shape, &x), bench.empty(&shape));
+    let heads = norm::qk_rmsnorm(&set, &on_x, &on_w, &mut out);
+    heads.launch(&bench.stream).unwrap();
+    expect(&out, &rms(&x, &w, 1e-6));
+    let in_place = norm::qk_rmsnorm_in_place(&set, &mut on_x, &on_w).gemma(true);
+    in_place.launch(&bench.stream).unwrap();
+    expect(&on_x, &rms(&x, &plus, 1e-6));
+}
+
+/// What a byte of e4m3 stands for.
+fn e4m3(code: u8) -> f64 {
+    let (exponent, mantissa) = (i32::from(code >> 3 & 15), f64::from(code & 7));
+    let value = match exponent {
+        0 => mantissa * 2f64.powi(-9),
+        _ => (8.0 + mantissa) * 2f64.powi(exponent - 10),
+    };
+    if code & 128 != 0 { -value } else { value }
+}
+
+#[test]
+fn quantised() {
+    let set = set_of(&[
+        "rmsnorm_quant<f16, Q = PerTensor>",
+        "act_and_mul_quant<f16, A = gelu, Q = PerTensor>",
+        "quantise_per_tensor<f16>",
+        "dequantise<f16, S = OfTensor>",
+    ]);
+    let bench = Bench::new();
+    let (m, n) = (2usize, 96usize);
+    let rows = [m as i64, n as i64];
+    let (x, w) = (numbers(m * n, 8), numbers(n, 9));
+    let (on_x, on_w) = (bench.halves(&rows, &x), bench.halves(&[n as i64], &w));
+    let codes = bench.device.alloc(DType::E4m3, &rows).unwrap();
+    let quarter = bench.floats(&[1], &[0.25]);
+    // A number of e4m3 is within 1/16 of what is rounded to it.
+    let stored = |tensor: &DeviceTensor, wanted: &[f64]| {
+        let bytes = tensor.read().unwrap();
+        assert_eq!(bytes.len(), wanted.len());
+        for (code, want) in bytes.iter().zip(wanted) {
+            let got = e4m3(*code);
+            assert!(
+                (got - want).abs() <= want.abs() / 15.0 + 2e-3,
+                "{got}, and {want} is right"
+            );
+        }
+    };
+
+    let to = Quantised::PerTensor {
+        y: codes.view(),
+        scale: quarter.view(),
+    };
+    norm::rmsnorm_quant(&set, &on_x, &on_w, to)
+        .launch(&bench.stream)
+        .unwrap();
+    let wanted: Vec<f64> = rms(&x, &w, 1e-6).iter().map(|v| v * 4.0).collect();
+    stored(&codes, &wanted);
+
+    let both = bench.halves(&[m as i64 / 2, 2 * n as i64], &x);
+    let codes = bench
+        .device
+        .alloc(DType::E4m3, &[m as i64 / 2, n as i64])
+        .unwrap();
+    let to = Quantised::PerTensor {
+        y: codes.view(),
+        scale: quarter.view(),
+    };
+    activation::act_and_mul_quant(&set, activation::Activation::Gelu, &both, to)
+        .launch(&bench.stream)
+        .unwrap();
+    // Gelu by its tanh form is within 10⁻³ of it.
+    let gelu = |g: f64| 0.5 * g * (1.0 + (0.7978845608028654 * (g + 0.044715 * g.powi(3))).tanh());
+    let wanted: Vec<f64> = (0..n).map(|j| gelu(x[j]) * x[n + j] * 4.0).collect();
+    let bytes = codes.read().unwrap();
+    for (code, want) in bytes.iter().zip(&wanted) {
+        assert!((e4m3(*code) - want).abs() <= want.abs() / 15.0 + 2e-2);
+    }
+
+    // Two launches, with a workspace between them; and back.
+    let (codes, scale) = (
+        bench.device.alloc(DType::E4m3, &rows).unwrap(),
+        bench.floats(&[1], &[0.0]),
+    );
+    let found = quant::quantise_per_tensor(&set, &on_x, &codes, &scale);
+    assert!(found.launch(&bench.stream).is_err(), "it needs a workspace");
+    let workspace = Workspace::new(&bench.device, found.workspace_size().unwrap()).unwrap();
+    found.workspace(&workspace).launch(&bench.stream).unwrap();
+    let largest = x.iter().fold(0.0, |a: f64, v| a.max(v.abs()));
+    let bytes: [u8; 4] = scale.read().unwrap().try_into().unwrap();
+    let got = f64::from(f32::from_le_bytes(bytes));
+    assert!((got - largest / 448.0).abs() < 1e-6 * got);
+    let from = Quantised::PerTensor {
+        y: codes.view(),
+        scale: scale.view(),
+    };
+    let mut back = bench.empty(&rows);
+    quant::dequantise(&set, from, &mut back)
+        .launch(&bench.stream)
+        .unwrap();
+    let codes = codes.read().unwrap();
+    let wanted: Vec<f64> = codes.iter().map(|c| e4m3(*c) * got).collect();
+    expect(&back, &wanted);
+}
+
+#[test]
+fn bits() {
+    let set = set_of(&["packbits<LITTLE = true>", "packbits"]);
+    let bench = Bench::new();
+    let x: Vec<u8> = numbers(19, 10).iter().map(|v| u8::from(*v > 0.0)).collect();
+    let on_x = bench.device.upload(DType::U8, &[19], &x).unwrap();
+    let y = bench.device.alloc(DType::U8, &[3]).unwrap();
+    let byte = |little: bool, bits: &[u8]| {
+        let place = |i: usize| if little { i } else { 7 - i };
+        bits.iter()
+            .enumerate()
+            .map(|(i, b)| b << place(i))
+            .sum::<u8>()
+    };
+    for little in [true, false] {
+        let packed = quant::packbits(&set, &on_x, &y).little(little);
+        packed.launch(&bench.stream).unwrap();
+        let wanted: Vec<u8> = x.chunks(8).map(|b| byte(little, b)).collect();
+        assert_eq!(y.read().unwrap(), wanted);
+    }
+}
+
+#[test]
+fn rotary() {
+    let set = set_of(&[
+        "rope_inplace<f16, A = Theta, NEOX = false>",
+        "rope<f16, f16, P = Ragged, A = Theta>",
+    ]);
+    let bench = Bench::new();
+    let (t, hq, hk, d) = (3usize, 2usize, 1usize, 16usize);
+    let (q, k) = (numbers(t * hq * d, 11), numbers(t * hk * d, 12));
+    let turned = |x: &[f64], heads: usize, positions: &[f64], interleave: bool| {
+        let mut out = x.to_vec();
+        for (i, row) in out.chunks_exact_mut(d).enumerate() {
+            let position = positions[i / heads];
+            for c in 0..d / 2 {
+                let angle = position / 2.0 * 500f64.powf(-2.0 * c as f64 / d as f64);
+                let (a, b) = if interleave {
+                    (2 * c, 2 * c + 1)
+                } else {
+                    (c, c + d / 2)
+                };
+                let (sin, cos) = angle.sin_cos();
+                (row[a], row[b]) = (row[a] * cos - row[b] * sin, row[b] * cos + row[a] * sin);
+            }
+        }
+        out
+    };
+    let loose = |tensor: &DeviceTensor, wanted: &[f64]| {
+        let bytes = tensor.read().unwrap();
+        for (pair, want) in bytes.chunks_exact(2).zip(wanted) {
+            let got = f16::from_le_bytes([pair[0], pair[1]]).to_f64();
+            assert!(
+                (got - want).abs() <= 1e-3 * (1.0 + want.abs()),
+                "{got}, and {want} is right"
+            );
+        }
+    };
+    let integers = |shape: &[i64], values: &[i32]| {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        bench.device.upload(DType::I32, shape, &bytes).unwrap()
+    };
+    let (q_shape, k_shape) = (
+        [t as i64, hq as i64, d as i64],
+        [t as i64, hk as i64, d as i64],
+    );
+    let angles = rope::Angles::Theta {
+        theta: 500.0,
+        scale: 2.0,
+    };
+
+    let (mut on_q, mut on_k) = (bench.halves(&q_shape, &q), bench.halves(&k_shape, &k));
+    let ids = integers(&[3], &[4, 0, 9]);
+    let positions = rope::Positions::Given(ids.view());
+    rope::rope_inplace(&set, &mut on_q, &mut on_k, positions, angles)
+        .interleave(true)
+        .launch(&bench.stream)
+        .unwrap();
+    loose(&on_q, &turned(&q, hq, &[4.0, 0.0, 9.0], true));
+    loose(&on_k, &turned(&k, hk, &[4.0, 0.0, 9.0], true));
+
+    let (on_q, on_k) = (bench.halves(&q_shape, &q), bench.halves(&k_shape, &k));
+    let (out_q, out_k) = (bench.empty(&q_shape), bench.empty(&k_shape));
+    let (indptr, offsets) = (integers(&[3], &[0, 2, 3]), integers(&[2], &[7, 30]));
+    // All columns turn: the others are none.
+    // SAFETY: no element is reached.
+    let none = |shape| unsafe { TensorRef::from_raw(0, DType::F16, shape, &[0, 0, 1]) };
+    let (q_rest, k_rest) = (none(&[3, 2, 0]), none(&[3, 1, 0]));
+    let positions = rope::Positions::Ragged {
+        indptr: indptr.view(),
+        offsets: offsets.view(),
+    };
+    let from = rope::Rows {
+        q: on_q.view(),
+        q_rest,
+        k: on_k.view(),
+        k_rest,
+    };
+    let to = rope::Rows {
+        q: out_q.view(),
+        q_rest,
+        k: out_k.view(),
+        k_rest,
+    };
+    rope::rope(&set, from, positions, angles, to)
+        .launch(&bench.stream)
+        .unwrap();
+    loose(&out_q, &turned(&q, hq, &[7.0, 8.0, 30.0], false));
+    loose(&out_k, &turned(&k, hk, &[7.0, 8.0, 30.0], false));
 }
 
 #[test]
