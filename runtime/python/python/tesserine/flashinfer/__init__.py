@@ -47,6 +47,7 @@ from .rope import (
     apply_rope_with_cos_sin_cache_inplace,
 )
 from .sampling import (
+    chain_speculative_sampling,
     min_p_sampling_from_probs,
     sampling_from_logits,
     sampling_from_probs,
@@ -77,6 +78,7 @@ __all__ = [
     "apply_rope_pos_ids_inplace",
     "apply_rope_with_cos_sin_cache",
     "apply_rope_with_cos_sin_cache_inplace",
+    "chain_speculative_sampling",
     "fp4_quantize",
     "fused_add_rmsnorm",
     "fused_add_rmsnorm_quant",

@@ -75,6 +75,22 @@ def empty(like: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:
     return library.empty(shape, dtype=like.dtype if dtype is None else getattr(library, dtype))
 
 
+def bits(tensor: Any, dtype: str) -> Any:
+    """The same memory with elements of ``dtype``."""
+    return tensor.view(getattr(sys.modules["torch"], dtype) if hasattr(tensor, "new_empty") else dtype)
+
+
+def none(like: Any, dtype: str) -> Any:
+    """A tensor without elements, for a parameter of no request."""
+    key = (type(like), str(getattr(like, "device", "cpu")), dtype)
+    if key not in _NONE:
+        _NONE[key] = empty(like, (0,), dtype)
+    return _NONE[key]
+
+
+_NONE: dict[tuple[type, str, str], Any] = {}
+
+
 def cast(tensor: Any, dtype: str) -> Any:
     """The tensor with elements of ``dtype``; itself if it has them."""
     if hasattr(tensor, "new_empty"):

@@ -35,9 +35,8 @@ def append_paged_kv_cache(
     """Stores key and value i at position ``positions[i]`` of request ``batch_indices[i]``; nowhere for request −1."""
     function = "append_paged_kv_cache"
     keys, values = pages(function, paged_kv_cache, kv_layout)
-    kernel = f"append<{_launch.type_name(append_key)}>"
-    where = _where(batch_indices, positions, kv_indptr, kv_indices)
-    _launch.launch(function, kernel, _CALLED, k=append_key, v=append_value, k_cache=keys, v_cache=values, **where)
+    rows = {"k": append_key, "v": append_value, "k_cache": keys, "v_cache": values}
+    _append(function, _CALLED, rows, batch_indices, positions, kv_indptr, kv_indices)
 
 
 def append_paged_mla_kv_cache(
@@ -56,12 +55,10 @@ def append_paged_mla_kv_cache(
     if ckv_cache is None or kpe_cache is None:
         missing = "ckv_cache" if ckv_cache is None else "kpe_cache"
         raise NotImplementedError(f"`{function}`: both caches are stored to, and `{missing}` is missing")
-    kernel = f"append<{_launch.type_name(append_ckv)}>"
     called = _CALLED | {"k": "append_ckv", "v": "append_kpe", "k_cache": "ckv_cache", "v_cache": "kpe_cache"}
-    where = _where(batch_indices, positions, kv_indptr, kv_indices)
     rows = {"k": append_ckv[:, None], "v": append_kpe[:, None]}
-    caches = {"k_cache": ckv_cache[:, :, None], "v_cache": kpe_cache[:, :, None]}
-    _launch.launch(function, kernel, called, **rows, **caches, **where)
+    rows |= {"k_cache": ckv_cache[:, :, None], "v_cache": kpe_cache[:, :, None]}
+    _append(function, called, rows, batch_indices, positions, kv_indptr, kv_indices)
 
 
 def get_batch_indices_positions(
@@ -85,8 +82,17 @@ def get_batch_indices_positions(
 
 def get_seq_lens(kv_indptr: Any, kv_last_page_len: Any, page_size: int) -> Any:
     """Tokens of each request: its pages but the last are full. A request without pages has ``kv_last_page_len`` tokens."""
-    full = kv_indptr[1:] - kv_indptr[:-1] - 1
-    return full * (full > 0) * page_size + kv_last_page_len
+    lens = _launch.empty(kv_indptr, kv_last_page_len.shape, "int32")
+    _launch.launch(
+        "get_seq_lens",
+        "seq_lens_of_pages",
+        {"page_indptr": "kv_indptr", "last_page_len": "kv_last_page_len", "page": "page_size"},
+        page_indptr=_launch.cast(kv_indptr, "int32"),
+        last_page_len=_launch.cast(kv_last_page_len, "int32"),
+        seq_lens=lens,
+        page=page_size,
+    )
+    return lens
 
 
 def pages(function: str, cache: Any, layout: str) -> tuple[Any, Any]:
@@ -105,6 +111,18 @@ def pages(function: str, cache: Any, layout: str) -> tuple[Any, Any]:
     return (keys.swapaxes(1, 2), values.swapaxes(1, 2)) if layout == "HND" else (keys, values)
 
 
-def _where(requests: Any, positions: Any, indptr: Any, indices: Any) -> dict[str, Any]:
+def _append(
+    function: str, called: dict[str, str], rows: dict[str, Any], requests: Any, positions: Any, indptr: Any, indices: Any
+) -> None:
+    kind = _launch.type_name(rows["k"])
+    if kind in ("e4m3", "e5m2", "u8"):
+        # Copied as they are: whatever has a byte.
+        for name, tensor in rows.items():
+            other = _launch.type_name(tensor)
+            if other != kind:
+                raise _launch.argument(function, called[name], f"has elements of {other}, and {kind} is wanted")
+        rows = {name: _launch.bits(tensor, "uint8") for name, tensor in rows.items()}
+        kind = "u8"
     tensors = {"request": requests, "at": positions, "page_indptr": indptr, "page_ids": indices}
-    return {name: _launch.cast(tensor, "int32") for name, tensor in tensors.items()}
+    places = {name: _launch.cast(tensor, "int32") for name, tensor in tensors.items()}
+    _launch.launch(function, f"append<{kind}>", called, **rows, **places)

@@ -21,7 +21,8 @@ def softmax(logits: Any, temperature: Any = None, enable_pdl: bool | None = None
     _launch.rank("softmax", "logits", logits, 2)
     out = _launch.empty(logits, logits.shape, "float32")
     kernel = f"softmax_temperature<{_launch.type_name(logits)}>"
-    values = _one_or_all("softmax", "temperature", 1.0 if temperature is None else temperature, "float32")
+    heat = 1.0 if temperature is None else temperature
+    values = _one_or_each("softmax", logits, "temperature", heat, "float32", "temperature")
     _launch.launch("softmax", kernel, {"x": "logits"}, x=logits, y=out, **values)
     return out
 
@@ -166,11 +167,11 @@ def _joint(function: str, order: str) -> bool:
     return order == "joint"
 
 
-def _one_or_all(function: str, name: str, value: Any, dtype: str, called: str | None = None) -> dict[str, Any]:
-    """A parameter of all rows, ``NAME_all``, or one for each row, ``NAME``."""
+def _one_or_each(function: str, like: Any, name: str, value: Any, dtype: str, called: str) -> dict[str, Any]:
+    """A parameter of all rows, ``NAME_all``, or one for each row, ``NAME``, which is then not empty."""
     if isinstance(value, (int, float)):
-        return {f"{name}_all": value}
-    _launch.rank(function, called or name, value, 1)
+        return {f"{name}_all": value, name: _launch.none(like, dtype)}
+    _launch.rank(function, called, value, 1)
     return {name: _launch.cast(value, dtype)}
 
 
@@ -192,15 +193,20 @@ def _draw(
     rows = x.shape[0] if indices is None else indices.shape[0]
     ids = _launch.empty(x, (rows,), "int32" if indices is None else _ids_of(function, indices))
     values = seeds(function, x, rows, generator, seed, offset)
-    if filters.pop("joint", False):
-        values["joint"] = True
-    for filter, value in filters.items():
-        parameter, dtype = _FILTERS[filter]
-        values |= _one_or_all(function, parameter, value, dtype, filter)
-    if indices is not None:
-        values["row_of"] = _launch.cast(indices, "int32")
-    kernel = f"sample<{_launch.type_name(ids)}{', LOGITS = true' if name == 'logits' else ''}>"
-    _launch.launch(function, kernel, _CALLED | {"x": name}, x=x, ids=ids, **values)
+    values["row_of"] = _launch.none(x, "int32") if indices is None else _launch.cast(indices, "int32")
+    values["temperature"] = _launch.none(x, "float32")
+    if filters:
+        values["joint"] = int(filters.get("joint", False))
+        for filter, (parameter, dtype) in _FILTERS.items():
+            value = filters.get(filter)
+            if value is None:
+                values[parameter] = _launch.none(x, dtype)
+            else:
+                values |= _one_or_each(function, x, parameter, value, dtype, filter)
+    # Ids are words of 32 bits, one or two each.
+    words = _launch.bits(ids, "int32").reshape(rows, 1 if _launch.type_name(ids) == "i32" else 2)
+    kernel = ("sample" if filters else "sample_all") + ("<LOGITS = true>" if name == "logits" else "")
+    _launch.launch(function, kernel, _CALLED | {"x": name}, x=x, ids=words, **values)
     return (ids, ids >= 0) if return_valid else ids
 
 
@@ -215,10 +221,48 @@ def _filtered(function: str, kernel: str, name: str, x: Any, filter: str, value:
     _launch.rank(function, name, x, 2)
     out = _launch.empty(x, x.shape)
     parameter, dtype = _FILTERS[filter]
-    values = _one_or_all(function, parameter, value, dtype, filter)
-    kernel = f"{kernel}<{_launch.type_name(x)}>"
+    values = _one_or_each(function, x, parameter, value, dtype, filter)
     _launch.launch(function, kernel, _CALLED | {"x": name}, x=x, y=out, **values)
     return out
+
+
+def chain_speculative_sampling(
+    draft_probs: Any,
+    draft_token_ids: Any,
+    target_probs: Any,
+    maybe_output_accepted_token_num: Any = None,
+    maybe_output_emitted_draft_token_num: Any = None,
+    deterministic: bool = True,
+    generator: Any = None,
+    seed: Any = None,
+    offset: Any = None,
+) -> tuple[Any, Any, Any]:
+    """Drafted tokens as far as they are accepted, one more, and −1; how many would be accepted alone, and how many are emitted.
+
+    The counts are added to the tensors that are passed for them.
+    """
+    function = "chain_speculative_sampling"
+    _launch.rank(function, "draft_probs", draft_probs, 3)
+    requests = draft_probs.shape[0]
+    counts = []
+    for given in (maybe_output_accepted_token_num, maybe_output_emitted_draft_token_num):
+        counts.append(_launch.filled(draft_probs, (requests,), 0, "int32") if given is None else given)
+    ids = _launch.empty(draft_token_ids, (requests, draft_token_ids.shape[1] + 1))
+    called = {"draft": "draft_probs", "drafts": "draft_token_ids", "target": "target_probs"}
+    called |= {"accepted": "maybe_output_accepted_token_num", "emitted": "maybe_output_emitted_draft_token_num"}
+    _launch.launch(
+        function,
+        f"chain_speculative<{_launch.type_name(draft_token_ids)}>",
+        called,
+        draft=draft_probs,
+        drafts=draft_token_ids,
+        target=target_probs,
+        ids=ids,
+        accepted=counts[0],
+        emitted=counts[1],
+        **seeds(function, draft_probs, requests, generator, seed, offset),
+    )
+    return ids, *counts
 
 
 def seeds(function: str, like: Any, rows: int, generator: Any, seed: Any, offset: Any) -> dict[str, Any]:
@@ -228,18 +272,21 @@ def seeds(function: str, like: Any, rows: int, generator: Any, seed: Any, offset
         raise _launch.argument(function, missing, "is missing, and the other of seed and offset is passed")
     if seed is None:
         seed, offset = _drawn(function, like, generator)
-    return _seed("seed", rows, seed) | _seed("offset", rows, offset)
+    return _seed(function, like, "seed", rows, seed) | _seed(function, like, "offset", rows, offset)
 
 
-def _seed(name: str, rows: int, value: Any) -> dict[str, Any]:
+def _seed(function: str, like: Any, name: str, rows: int, value: Any) -> dict[str, Any]:
     if isinstance(value, int):
-        return {f"{name}_all": (value + (1 << 63)) % (1 << 64) - (1 << 63)}
+        # Of 64 bits, whatever their sign.
+        value = (value + (1 << 63)) % (1 << 64) - (1 << 63)
+        return _one_or_each(function, like, name, value, "int64", name)
+    _launch.rank(function, name, value, 1)
     value = _launch.cast(value, "int64")
-    if value.shape[0] != 1 or rows == 1:
-        return {name: value}
-    # Of one tensor's value for all rows each row takes the next one, as of a number.
-    steps = range(rows) if name == "seed" else [0] * rows
-    return {name: value + _launch.listed(value, steps, "int64")}
+    if value.shape[0] == 1 and rows != 1:
+        # Of one seed for all rows each row takes its own, as of a number.
+        steps = range(rows) if name == "seed" else [0] * rows
+        value = value + _launch.listed(value, steps, "int64")
+    return {name: value}
 
 
 def _drawn(function: str, like: Any, generator: Any) -> tuple[int, int]:
