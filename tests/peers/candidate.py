@@ -37,6 +37,53 @@ layernorm = _operator("layernorm<bf16>")
 silu_and_mul = _operator("silu_and_mul<bf16>")
 gelu_tanh_and_mul = _operator("gelu_tanh_and_mul<bf16>")
 softmax = _operator("softmax<bf16>", out="y")
+rope_inplace = _operator("rope_inplace<bf16, P = Given<i64> >", positions="pos.ids", cos_sin_cache="angles.rows")
+
+
+def rope_append(positions, cos_sin_cache, kv_last_page_len, page_size, **args):
+    renamed = {"batch_idx": "request", "pos_in_req": "at", "kv_indptr": "page_indptr", "kv_indices": "page_ids"}
+    renamed |= {"k_pages": "k_cache", "v_pages": "v_cache"}
+    tensors = {renamed.get(name, name): tensor for name, tensor in args.items()}
+    kernel("rope_append<bf16, P = Given<i64> >")({"pos.ids": positions, "angles.rows": cos_sin_cache} | tensors)
+
+
+@functools.lru_cache(None)
+def _none(dtype, device):
+    return torch.empty(0, dtype=dtype, device=device)
+
+
+def _sampler(**filters):
+    """Draws from what a filter leaves; the workspace is the one of the op, kept from call to call."""
+
+    def call(probs, seed, offset, out, **values):
+        op = _op("sample")
+        device = probs.device
+        given = {filters[name]: value for name, value in values.items()}
+        absent = {"row_of": torch.int32, "temperature": torch.float32, "k": torch.int32, "p": torch.float32, "min_p": torch.float32}
+        absent |= {"seed": torch.int64, "offset": torch.int64}
+        absent = {name: _none(dtype, device) for name, dtype in absent.items()}
+        tensors = absent | {"x": probs, "ids": out.view(-1, 1)}
+        size = op.workspace_size(batch=probs.shape[0])
+        op(tensors | given | {"seed_all": seed, "offset_all": offset}, workspace=_workspace(size, device))
+
+    return call
+
+
+@functools.lru_cache(None)
+def _op(name):
+    return SET.op(name)
+
+
+@functools.lru_cache(None)
+def _workspace(size, device):
+    memory = torch.empty(size + 256, dtype=torch.uint8, device=device)
+    return tesserine.Workspace(memory[-memory.data_ptr() % 256 :][:size])
+
+
+top_p_sample = _sampler(top_p="p_all")
+top_k_sample = _sampler(top_k="k_all")
+top_k_top_p_sample = _sampler(top_k="k_all", top_p="p_all")
+min_p_sample = _sampler(min_p="min_p_all")
 gemm_bf16 = _operator("gemm_nt<bf16>", out="c")
 
 

@@ -20,7 +20,8 @@ fn set_of(kernels: &[&str]) -> KernelSet {
     let mut file = SetFile::read(path.as_ref()).unwrap();
     file.retarget(&[Target::parse("sm_90a").unwrap()]);
     for source in &mut file.kernels {
-        source.instances.retain(|i| kernels.contains(&i.as_str()));
+        let named = |i: &String| kernels.contains(&i.replace("> >", ">>").as_str());
+        source.instances.retain(named);
     }
     file.kernels.retain(|k| !k.instances.is_empty());
     let listed: usize = file.kernels.iter().map(|k| k.instances.len()).sum();
