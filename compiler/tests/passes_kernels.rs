@@ -69,9 +69,12 @@ fn row_kernels_move_whole_vectors_and_convert_nothing() {
     ] {
         for name in names {
             lowered(file, name, |kernel, specialised| {
-                let converts = count(kernel, |k| matches!(k, OpKind::Convert { .. }));
-                assert_eq!(converts, 0, "{kernel}");
-                assert!(kernel.shared_bytes <= 1024, "{kernel}");
+                // Without alignment a block of several rows may read the weights, one by one, by other threads than those that use them.
+                if specialised {
+                    let converts = count(kernel, |k| matches!(k, OpKind::Convert { .. }));
+                    assert_eq!(converts, 0, "{kernel}");
+                    assert!(kernel.shared_bytes <= 1024, "{kernel}");
+                }
                 for bits in bits_of_accesses(kernel) {
                     // Half a vector, where `f32` parameters lie along with narrower rows.
                     let expected = if specialised {

@@ -53,16 +53,6 @@ const E5M2: Small = Small {
     sign: true,
 };
 
-const E2M1: Small = Small {
-    mantissa: 1,
-    rebias: 126,
-    max: 6.0,
-    min_normal: 1.0,
-    magic: 4_194_304.0,
-    nan: 0x7,
-    sign: true,
-};
-
 impl Lower<'_> {
     /// Casts registers of one element type to another.
     pub fn cast_all(
@@ -108,6 +98,9 @@ impl Lower<'_> {
             && self.may_use(Instruction::CvtFp8)
         {
             return self.round_to_fp8(values, from, to);
+        }
+        if to == DType::E2m1 && from.is_float() && self.may_use(Instruction::CvtFp4) {
+            return self.round_to_fp4(values, from);
         }
         if matches!(from, DType::E4m3 | DType::E5m2)
             && to.is_float()
@@ -339,7 +332,7 @@ impl Lower<'_> {
             DType::E4m3 => self.round_to_small(v, &E4M3),
             DType::Ue4m3 => self.round_to_small(v, &UE4M3),
             DType::E5m2 => self.round_to_small(v, &E5M2),
-            DType::E2m1 => self.round_to_small(v, &E2M1),
+            DType::E2m1 => self.round_to_e2m1(v),
             DType::Ue8m0 => {
                 let bits = self.b.bitcast(v, I32);
                 let exponent = self.b.lshr(bits, 23);
@@ -383,9 +376,8 @@ impl Lower<'_> {
         let is_small = self.b.fcmp("olt", size, Val::f32(small.min_normal));
         let code = self.b.select(is_small, subnormal, normal);
         let code = if small.sign {
-            let width = if small.nan == 7 { 3 } else { 7 };
             let sign = self.b.lshr(bits, 31);
-            let sign = self.b.shl(sign, width);
+            let sign = self.b.shl(sign, 7);
             self.b.or(code, sign)
         } else {
             code
@@ -395,6 +387,67 @@ impl Lower<'_> {
         self.b.resize(code, I8, false)
     }
 
+    /// Adding 2^(22 + e) to a size of exponent e rounds it to the type's last place there and leaves how many such places it has in the low bits:
+    /// up to 2 those are the code, and each exponent after that has two codes for four places.
+    fn round_to_e2m1(&mut self, v: Val) -> Val {
+        let one = 1.0f32.to_bits();
+        let places = 22 << 23;
+        let size = self.b.intrinsic("llvm.fabs", &[v]);
+        let size = self.b.intrinsic("llvm.minnum", &[size, Val::f32(6.0)]);
+        let plain = self.b.bitcast(size, I32);
+        let exponent = self.b.and(plain, Val::i32(0x7F80_0000));
+        let exponent = self.b.intrinsic("llvm.umax", &[exponent, Val::i32(one)]);
+        let magic = self.b.add(exponent, Val::i32(places));
+        let magic = self.b.bitcast(magic, F32);
+        let sum = self.b.binary("fadd", size, magic);
+        let sum = self.b.bitcast(sum, I32);
+        let code = self.b.sub(sum, exponent);
+        let skipped = self.b.lshr(exponent, 22);
+        let code = self.b.add(code, skipped);
+        let code = self.b.sub(code, Val::i32(places + (one >> 22)));
+        let sign = self.b.bitcast(v, I32);
+        let sign = self.b.lshr(sign, 28);
+        let sign = self.b.and(sign, Val::i32(8));
+        let code = self.b.or(code, sign);
+        let number = self.b.fcmp("ord", v, v);
+        let code = self.b.select(number, code, Val::i32(7));
+        self.b.resize(code, I8, false)
+    }
+
+    /// Through the instruction that rounds two at a time, to four bits each.
+    fn round_to_fp4(&mut self, values: &[Val], from: DType) -> Result<Vec<Val>, Diagnostic> {
+        let wide = self.to_f32_once(values, from)?;
+        let template = ptx_table::to_fp4();
+        let mut out = Vec::with_capacity(wide.len());
+        for pair in wide.chunks(2) {
+            let low = pair[0];
+            let high = *pair.last().expect("chunks are not empty");
+            let word = self.b.asm(
+                &template.text,
+                &template.constraints,
+                &[I32],
+                &[high, low],
+                Effect::Pure,
+            )[0];
+            let first = self.b.and(word, Val::i32(15));
+            out.push(self.b.resize(first, I8, false));
+            if pair.len() == 2 {
+                let second = self.b.lshr(word, 4);
+                let second = self.b.and(second, Val::i32(15));
+                out.push(self.b.resize(second, I8, false));
+            }
+        }
+        Ok(out)
+    }
+
+    /// To f32, so that what is rounded from there to fewer bits is as if rounded once.
+    fn to_f32_once(&mut self, values: &[Val], from: DType) -> Result<Vec<Val>, Diagnostic> {
+        match from {
+            DType::F64 => values.iter().map(|&v| self.round_to_odd(v)).collect(),
+            _ => self.cast_all(values, from, DType::F32),
+        }
+    }
+
     /// Through the instruction that rounds two at a time.
     fn round_to_fp8(
         &mut self,
@@ -402,13 +455,7 @@ impl Lower<'_> {
         from: DType,
         to: DType,
     ) -> Result<Vec<Val>, Diagnostic> {
-        let wide = match from {
-            DType::F64 => values
-                .iter()
-                .map(|&v| self.round_to_odd(v))
-                .collect::<Result<_, _>>()?,
-            _ => self.cast_all(values, from, DType::F32)?,
-        };
+        let wide = self.to_f32_once(values, from)?;
         let kind = if to == DType::E4m3 {
             "e4m3x2"
         } else {

@@ -347,6 +347,15 @@ pub fn to_fp8(kind: &str) -> Template {
     }
 }
 
+/// Two f32 (the upper one first) to the low byte of a word, as e2m1.
+pub fn to_fp4() -> Template {
+    Template {
+        text: "{ .reg .b8 b; cvt.rn.satfinite.e2m1x2.f32 b, $1, $2; mov.b32 $0, {b, b, b, b}; }"
+            .to_owned(),
+        constraints: "=r,f,f".to_owned(),
+    }
+}
+
 /// The low two bytes of a word to two halves in a word.
 pub fn from_fp8(kind: &str) -> Template {
     Template {

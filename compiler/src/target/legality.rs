@@ -35,6 +35,8 @@ pub enum Instruction {
     CvtBf16,
     /// f32 pairs to e4m3 or e5m2 pairs, and those to f16 pairs.
     CvtFp8,
+    /// f32 pairs to e2m1 pairs.
+    CvtFp4,
     /// Matrices of 8 by 8 from shared memory.
     LdMatrix,
     /// Products of 16 by 8 by 8, of f16.
@@ -103,6 +105,7 @@ static TABLE: &[Row] = &[
     Row { instruction: Instruction::CvtPacked16,      spelling: "cvt.rn.bf16x2.f32",             targets: "nYYYYYYYYY", ptx: (7, 0) },
     Row { instruction: Instruction::CvtBf16,          spelling: "cvt.rn.bf16.f32",               targets: "nYYYYYYYYY", ptx: (7, 0) },
     Row { instruction: Instruction::CvtFp8,           spelling: "cvt.rn.satfinite.e4m3x2.f32",   targets: "nnnYYYYYYY", ptx: (8, 1) },
+    Row { instruction: Instruction::CvtFp4,           spelling: "cvt.rn.satfinite.e2m1x2.f32",   targets: "nnnnnYYYYY", ptx: (8, 6) },
     Row { instruction: Instruction::EvictionPriority, spelling: "ld.global.L1::evict_first",     targets: "YYYYYYYYYY", ptx: (7, 4) },
     Row { instruction: Instruction::LdMatrix,         spelling: "ldmatrix.sync.aligned.m8n8.x4.b16", targets: "YYYYYYYYYY", ptx: (6, 5) },
     Row { instruction: Instruction::MmaF16K8,         spelling: "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", targets: "YYYYYYYYYY", ptx: (6, 5) },
