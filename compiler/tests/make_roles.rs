@@ -1,4 +1,4 @@
-//! Roles that the compiler makes of kernels of the tile level: what they are, that they can be read as source, and what stands in their way.
+//! Roles that the compiler makes of kernels of the tile level, or takes from kernels that are called: what they are, that they can be read as source, and what stands in their way.
 
 use std::path::Path;
 
@@ -12,6 +12,7 @@ use tesserine_compiler::{
 };
 
 const FILE: &str = "tests/conformance/tiles/made_roles.tess";
+const CALLED: &str = "tests/conformance/tiles/called_roles.tess";
 
 fn target() -> Target {
     Target::parse("sm_90a").expect("a target")
@@ -23,10 +24,14 @@ fn told(session: &Session, list: &Diagnostics) -> String {
 }
 
 fn bodies(instance: &str) -> (Session, Vec<tile::Kernel>) {
+    bodies_of(FILE, instance)
+}
+
+fn bodies_of(file: &str, instance: &str) -> (Session, Vec<tile::Kernel>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut session = Session::new();
     let made = session
-        .load(&root.join(FILE), None)
+        .load(&root.join(file), None)
         .and_then(|module| session.instantiate(module, instance, target()));
     let made = made.unwrap_or_else(|e| panic!("{instance}: {}", told(&session, &e)));
     (session, made.bodies)
@@ -121,6 +126,7 @@ fn the_body_without_facts_keeps_one_role() {
 
 #[test]
 fn what_is_printed_means_the_same() {
+    let called = ["called_alone", "called_apart"].map(|i| (CALLED, i));
     let instances = [
         "rolled_nt",
         "rolled_nt<bf16, BM = 128, BN = 128>",
@@ -131,8 +137,8 @@ fn what_is_printed_means_the_same() {
         "rolled_eight<P = 64>",
         "rolled_rows",
     ];
-    for instance in instances {
-        let (session, bodies) = bodies(instance);
+    for (file, instance) in instances.map(|i| (FILE, i)).into_iter().chain(called) {
+        let (session, bodies) = bodies_of(file, instance);
         let text = printed(&session, &bodies[0]);
         assert!(text.contains("= mma("), "{instance} has no roles:\n{text}");
         let mut again = Session::new();
@@ -275,5 +281,25 @@ fn slices_that_no_facts_align_are_an_error_under_facts() {
     assert!(
         found.contains("E0708") && found.contains("the schedule's `consumers`"),
         "{found}"
+    );
+}
+
+#[test]
+fn branches_share_the_roles_of_one_size() {
+    let (session, bodies) = bodies_of(CALLED, "called_apart");
+    let lowered = passes::lower(&bodies[0], &target());
+    let lowered = lowered.unwrap_or_else(|e| panic!("{}", told(&session, &e)));
+    let roles = lowered
+        .roles
+        .iter()
+        .map(|r| (&r.name[..], r.warps, r.registers));
+    let roles: Vec<(&str, u32, Option<u32>)> = roles.collect();
+    assert_eq!(
+        roles,
+        [
+            ("load", 1, Some(40)),
+            ("math", 4, Some(208)),
+            ("store", 4, Some(64)),
+        ]
     );
 }

@@ -560,7 +560,14 @@ impl<'a> Evaluator<'a> {
                 Value::View(_) => Ok(value),
                 _ => self.not_of(&value, ty.span, span),
             },
-            ast::TypeKind::Accum { .. } => self.not_yet(ty.span, "tensor memory"),
+            ast::TypeKind::Accum { .. } => self.fail(
+                Diagnostic::error(
+                    codes::E0704,
+                    ty.span,
+                    "`accum` is what a channel passes, and no type of values",
+                )
+                .help("a value is a tile: write `tile<…>[…]`"),
+            ),
         }
     }
 

@@ -11,7 +11,7 @@ use super::{
     Eval, Told,
     call::{Argument, CArgument, bare},
     eval::{Evaluator, Frame, Tail},
-    instance::{CArgs, Maker, body_for},
+    instance::{CArgs, Maker, implies, sources},
     modules::{Def, Module},
     value::{Origin, Symbol, TypeValue, Value, VariantType, VariantValue, ViewValue},
 };
@@ -54,13 +54,7 @@ impl<'a> Evaluator<'a> {
                     ),
             );
         }
-        let (module, source) = match body_for(self.program, owner, kernel, self.target) {
-            Some(found) => found,
-            None => {
-                let title = format!("`{name}` has no body for {}", self.target.name());
-                return self.error(codes::E0605, call.kernel.span, title);
-            }
-        };
+        let bodies = sources(self.program, owner, kernel, self.target);
         let cargs = self.cargs(call.cargs)?;
         let args = self.arguments_of(call.args)?;
         let mut at = Vec::new();
@@ -69,6 +63,87 @@ impl<'a> Evaluator<'a> {
             self.int_scalar((&value, index.span), "an index of the grid")?;
             at.push((value, index.span));
         }
+        self.frames.push(Frame::new(owner));
+        self.calls.push((span, name.clone()));
+        self.fused.push(kernel);
+        let tail = std::mem::replace(&mut self.tail, Tail::Nothing);
+        let loops = std::mem::take(&mut self.loops);
+        let returned = self.returned.take();
+        let inside = self.roles.inside.take();
+        let scatter = self.scatter;
+        self.scatter |= call.scatter;
+        let result = self.nested(span, |this| {
+            this.bind_call(owner, kernel, (cargs, args), span)?;
+            let Some((module, source)) = this.serving(&bodies, kernel)? else {
+                let title = format!("`{name}` has no body for {}", this.target.name());
+                return this.error(codes::E0605, call.kernel.span, title);
+            };
+            this.frame().module = module;
+            this.indices(name, source, &at, span)?;
+            this.fused_body(source, &at)
+        });
+        self.scatter = scatter;
+        self.roles.inside = inside;
+        self.returned = returned;
+        self.loops = loops;
+        self.tail = tail;
+        self.fused.pop();
+        self.calls.pop();
+        self.frames.pop();
+        result
+    }
+
+    /// The first body whose facts are known to hold here, with the module where it stands.
+    fn serving(
+        &mut self,
+        bodies: &[(Module, &'a ast::Kernel)],
+        kernel: &'a ast::Kernel,
+    ) -> Eval<Option<(Module, &'a ast::Kernel)>> {
+        let owner = self.module();
+        for &(module, body) in bodies {
+            if std::ptr::eq(body, kernel) || body.wheres.is_empty() {
+                return Ok(Some((module, body)));
+            }
+            self.frame().module = module;
+            let told = self.diagnostics.clone();
+            // What no launch can evaluate is not known.
+            let facts: Eval<Vec<Fact>> = self.attempt(|this| {
+                let mut facts = Vec::new();
+                for fact in &body.wheres {
+                    this.facts(fact, &mut facts)?;
+                }
+                Ok(facts)
+            });
+            self.diagnostics = told;
+            self.frame().module = owner;
+            if facts.is_ok_and(|facts| facts.iter().all(|fact| self.is_known(fact))) {
+                return Ok(Some((module, body)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_known(&self, fact: &Fact) -> bool {
+        let stated = self.required.iter().chain(&self.assumed);
+        let mut stated = stated.map(|known| implies(known, fact));
+        let declared = match fact {
+            Fact::Aligned { param, bytes } => match &self.signature.params[*param as usize].kind {
+                ParamKind::View(view) => view.facts.align.is_some_and(|a| a % bytes == 0),
+                ParamKind::Scalar { .. } => false,
+            },
+            Fact::Holds(_) => false,
+        };
+        declared || stated.any(|is| is)
+    }
+
+    /// As many indices as the body's grid has axes.
+    fn indices(
+        &mut self,
+        name: &str,
+        source: &'a ast::Kernel,
+        at: &[(Value<'a>, Span)],
+        span: Span,
+    ) -> Eval<()> {
         let axes = &source.grid.axes;
         if at.len() != axes.len() {
             let names: Vec<&str> = axes.iter().map(|a| a.name.name.as_str()).collect();
@@ -94,27 +169,7 @@ impl<'a> Evaluator<'a> {
                 )),
             );
         }
-        self.frames.push(Frame::new(owner));
-        self.calls.push((span, name.clone()));
-        self.fused.push(kernel);
-        let tail = std::mem::replace(&mut self.tail, Tail::Nothing);
-        let loops = std::mem::take(&mut self.loops);
-        let returned = self.returned.take();
-        let scatter = self.scatter;
-        self.scatter |= call.scatter;
-        let result = self.nested(span, |this| {
-            this.bind_call(owner, kernel, (cargs, args), span)?;
-            this.frame().module = module;
-            this.fused_body(source, &at)
-        });
-        self.scatter = scatter;
-        self.returned = returned;
-        self.loops = loops;
-        self.tail = tail;
-        self.fused.pop();
-        self.calls.pop();
-        self.frames.pop();
-        result
+        Ok(())
     }
 
     fn kernel_named(&mut self, path: &'a ast::Path) -> Eval<(Module, &'a ast::Kernel)> {

@@ -424,7 +424,7 @@ fn reached(bodies: Vec<(Vec<usize>, tile::Kernel)>) -> Vec<tile::Kernel> {
 }
 
 /// Whether one fact says the other.
-fn implies(stated: &Fact, fact: &Fact) -> bool {
+pub(crate) fn implies(stated: &Fact, fact: &Fact) -> bool {
     match (stated, fact) {
         (
             Fact::Aligned { param, bytes },
@@ -437,23 +437,9 @@ fn implies(stated: &Fact, fact: &Fact) -> bool {
     }
 }
 
-/// The body that serves every launch of `kernel` on `target`: the target's own if it asks for no facts, else the general
-/// one. With the module where it stands.
-pub(crate) fn body_for<'a>(
-    program: &'a Program,
-    owner: Module,
-    kernel: &'a ast::Kernel,
-    target: Target,
-) -> Option<(Module, &'a ast::Kernel)> {
-    let own = |(m, k): &(Module, &ast::Kernel)| *m == owner && std::ptr::eq(*k, kernel);
-    let all = sources(program, owner, kernel, target);
-    let mut serving = all.into_iter();
-    serving.find(|s| own(s) || s.1.wheres.is_empty())
-}
-
 /// The bodies of `kernel` for `target`, with the modules where they stand. A target's own come first, each where its
 /// `where` holds.
-fn sources<'a>(
+pub(crate) fn sources<'a>(
     program: &'a Program,
     owner: Module,
     kernel: &'a ast::Kernel,
@@ -576,6 +562,7 @@ impl<'e, 'a> Maker<'e, 'a> {
                 }
                 self.ev.facts(fact, &mut facts)?;
             }
+            self.ev.required.extend(facts.iter().cloned());
         }
         for (i, group) in groups.into_iter().enumerate() {
             let Some(group) = group else { continue };
@@ -624,13 +611,17 @@ impl<'e, 'a> Maker<'e, 'a> {
             schedule,
             span: self.kernel.name.span,
         };
-        let kernel = tile::Kernel {
+        let mut kernel = tile::Kernel {
             header,
             channels: std::mem::take(&mut ev.roles.channels),
             body: std::mem::take(&mut ev.body),
         };
         let logical = std::mem::take(&mut ev.logical);
-        for diagnostic in races::check(&kernel, &logical)
+        let races = races::check(&kernel, &logical);
+        if !ev.diagnostics.has_errors() {
+            roles::fuse(&mut kernel).map_err(|diagnostic| ev.report(diagnostic))?;
+        }
+        for diagnostic in races
             .into_iter()
             .chain(uniform::check(&kernel))
             .chain(roles::check_products(&kernel))

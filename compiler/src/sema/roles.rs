@@ -4,6 +4,7 @@
 //! is walked by itself over what was bound before, and becomes a region of the `roles` operation: nothing that one changes
 //! is seen in another. Whether the operations of all roles fit together is for the check of channels, which executes them.
 
+mod fuse;
 mod limits;
 mod products;
 
@@ -33,6 +34,7 @@ use crate::{
     target,
 };
 
+pub(crate) use fuse::fuse;
 pub(crate) use limits::check as check_limits;
 pub(super) use products::becomes;
 pub(crate) use products::check as check_products;
@@ -165,7 +167,9 @@ impl<'a> Evaluator<'a> {
         (over, across): (Option<&'a ast::Ident>, Option<&'a ast::Ident>),
         span: Span,
     ) -> Eval<ChannelValue> {
-        if self.roles.within.is_some() || self.region != self.body.root {
+        // Where a called kernel's may stand is seen when all is walked.
+        let inner = self.region != self.body.root && self.fused.is_empty();
+        if self.roles.within.is_some() || inner {
             return self.fail(
                 Diagnostic::error(
                     codes::E0701,
@@ -236,10 +240,17 @@ impl<'a> Evaluator<'a> {
             }
         };
         let mut first = None;
+        // Kernels that are called may have channels of one name.
+        let mut own = name.name.clone();
+        let taken =
+            |channel: &Channel, own: &str| channel.name.split('[').next().is_some_and(|n| n == own);
+        while !self.fused.is_empty() && self.roles.channels.values().any(|c| taken(c, &own)) {
+            own.push('_');
+        }
         for i in 0..count.unwrap_or(1) {
             let name = match count {
-                None => name.name.clone(),
-                Some(_) => format!("{}[{i}]", name.name),
+                None => own.clone(),
+                Some(_) => format!("{own}[{i}]"),
             };
             let id = self.roles.channels.push(Channel {
                 name,
@@ -768,7 +779,8 @@ impl<'a> Evaluator<'a> {
         if self.roles.within.is_some() {
             return self.error(codes::E0701, span, "`roles` stand in no role");
         }
-        if self.region != self.body.root {
+        let called = !self.fused.is_empty();
+        if self.region != self.body.root && !called {
             return self.fail(
                 Diagnostic::error(
                     codes::E0701,
@@ -779,11 +791,10 @@ impl<'a> Evaluator<'a> {
                 .help("put the condition into the roles"),
             );
         }
-        if !self.fused.is_empty() {
-            return self.not_yet(span, "roles of a called kernel");
-        }
         self.role_target(span)?;
-        self.roles.done = Some(span);
+        if self.region == self.body.root {
+            self.roles.done = Some(span);
+        }
         let mut names: Vec<&ast::Ident> = Vec::new();
         let mut heads = Vec::new();
         let mut regions = Vec::new();
@@ -816,10 +827,10 @@ impl<'a> Evaluator<'a> {
         if heads.is_empty() {
             return self.error(codes::E0707, span, "a kernel with roles has one at least");
         }
-        let root = self.body.root;
+        let here = self.region;
         let kind = OpKind::Role(RoleOp::Roles(heads));
         self.body
-            .append(root, kind, Vec::new(), Vec::new(), regions, span);
+            .append(here, kind, Vec::new(), Vec::new(), regions, span);
         Ok(())
     }
 

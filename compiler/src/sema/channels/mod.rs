@@ -9,6 +9,7 @@
 mod report;
 mod run;
 mod skeleton;
+mod split;
 mod terms;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -49,7 +50,14 @@ pub(crate) fn check(kernel: &Kernel) -> Vec<Diagnostic> {
     };
     match (heads.is_empty(), kernel.channels.is_empty()) {
         (true, _) => Vec::new(),
-        _ => checked(kernel, heads, regions),
+        _ => {
+            let found = checked(kernel, heads, regions);
+            let much = found.iter().any(|d| d.code == codes::E0730);
+            match split::split(kernel, regions).filter(|_| much) {
+                Some(parts) => parts.iter().flat_map(check).collect(),
+                None => found,
+            }
+        }
     }
 }
 

@@ -19,7 +19,8 @@ use crate::{
     ir::{
         OpId, RegionId, ValueId,
         tile::{
-            AtomicOp, BinaryOp, CompareOp, Index, Kernel, OpKind, PutSource, RoleOp, Type, UnaryOp,
+            AtomicOp, BinaryOp, CompareOp, Index, Kernel, OpKind, PutSource, RoleHead, RoleOp,
+            Type, UnaryOp,
         },
     },
     sema::{
@@ -39,6 +40,7 @@ pub(crate) fn check(kernel: &Kernel, logical: &HashMap<OpId, Logical>) -> Vec<Di
         forms: Forms::new(kernel),
         accesses: Vec::new(),
         role: None,
+        heads: Vec::new(),
     };
     checker.region(None, kernel.body.root, &Context::default());
     let header = &kernel.header;
@@ -57,11 +59,11 @@ pub(crate) fn check(kernel: &Kernel, logical: &HashMap<OpId, Logical>) -> Vec<Di
         axes,
         extents: extents.collect(),
     };
-    match checker.heads() {
-        None => checker.judge(&facts),
+    match checker.heads.is_empty() {
+        true => checker.judge(&facts),
         // Reads of stored views are an error whatever they are apart from.
-        Some(heads) => {
-            let mut out = checker.judge_roles(heads);
+        false => {
+            let mut out = checker.judge_roles();
             if out.is_empty() {
                 out = checker.judge(&facts);
             }
@@ -250,6 +252,8 @@ struct Checker<'k> {
     accesses: Vec<Access>,
     /// The role that is being walked.
     role: Option<usize>,
+    /// The roles that have been met, each with the operation that holds them.
+    heads: Vec<(RoleHead, OpId)>,
 }
 
 impl Checker<'_> {
@@ -277,9 +281,12 @@ impl Checker<'_> {
                     self.region(Some(op), data.regions[0], &yes);
                     self.region(Some(op), data.regions[1], &no);
                 }
-                OpKind::Role(RoleOp::Roles(_)) => {
+                OpKind::Role(RoleOp::Roles(heads)) => {
+                    let first = self.heads.len();
+                    self.heads
+                        .extend(heads.iter().map(|head| (head.clone(), op)));
                     for (i, &inner) in data.regions.iter().enumerate() {
-                        self.role = Some(i);
+                        self.role = Some(first + i);
                         self.region(Some(op), inner, context);
                     }
                     self.role = None;

@@ -4,24 +4,17 @@
 use std::collections::BTreeSet;
 
 use super::{Access, Checker, Dim, Kind};
-use crate::{
-    diagnostics::{Diagnostic, codes},
-    ir::tile::{OpKind, RoleHead, RoleOp},
-};
+use crate::diagnostics::{Diagnostic, codes};
 
 impl Checker<'_> {
-    /// The roles of the kernel, if it has some.
-    pub(super) fn heads(&self) -> Option<&[RoleHead]> {
-        let body = &self.forms.kernel.body;
-        let root = &body.regions[body.root].ops;
-        root.iter().find_map(|&op| match &body.ops[op].kind {
-            OpKind::Role(RoleOp::Roles(heads)) => Some(&heads[..]),
-            _ => None,
-        })
-    }
-
     /// Stores and reads that no order of the roles could make right.
-    pub(super) fn judge_roles(&self, heads: &[RoleHead]) -> Vec<Diagnostic> {
+    pub(super) fn judge_roles(&self) -> Vec<Diagnostic> {
+        let heads = &self.heads;
+        // Those of called kernels stand in the branches that call.
+        let body = &self.forms.kernel.body;
+        let called = heads
+            .iter()
+            .any(|(_, op)| !body.regions[body.root].ops.contains(op));
         let params = &self.forms.kernel.header.signature.params;
         let mut out = Vec::new();
         let mut told = BTreeSet::new();
@@ -30,7 +23,7 @@ impl Checker<'_> {
             let Some(role) = a.role else {
                 if a.kind == Kind::Load {
                     out.push(self.read(a, view));
-                } else {
+                } else if !called {
                     out.push(
                         Diagnostic::error(
                             codes::E0701,
@@ -51,7 +44,11 @@ impl Checker<'_> {
                 if b.param != a.param || other == role || b.kind == Kind::Load {
                     continue;
                 }
-                let (one, two) = (&heads[other], &heads[role]);
+                let ((one, here), (two, there)) = (&heads[other], &heads[role]);
+                // A block takes one branch.
+                if here != there {
+                    continue;
+                }
                 if one.name != two.name {
                     let atomic = |x: &Access| matches!(x.kind, Kind::Atomic | Kind::Arrive);
                     if !(atomic(a) && atomic(b)) && told.insert((a.param, role, other)) {
