@@ -19,10 +19,14 @@ fn lowered(facts: &str, head: &str, slice: &str) -> role::Kernel {
             }}
         }}"
     );
+    of_text(&text)
+}
+
+fn of_text(text: &str) -> role::Kernel {
     let mut session = Session::new();
     let target = Target::parse("sm_90a").expect("a target");
     let made = session
-        .load_text("k.tess", &text)
+        .load_text("k.tess", text)
         .and_then(|module| session.instantiate(module, "k", target))
         .and_then(|made| passes::lower(&made.bodies[0], &target));
     made.unwrap_or_else(|list| {
@@ -113,5 +117,52 @@ fn operations_on_columns_are_verified() {
         let kernel = role::parse(&wrong).unwrap_or_else(|e| panic!("{e:?}\n{wrong}"));
         let found = format!("{:?}", role::verify(&kernel));
         assert!(found.contains(what), "{what}: {found}");
+    }
+}
+
+/// A warp of its own fetches columns beside bulk copies, if the block has one.
+#[test]
+fn another_warp_fetches_beside_bulk_copies() {
+    for (warps, roles) in [
+        ("1 warp, regs 40", ["a", "load", "load copies"].as_slice()),
+        ("1 warp", &["a", "load"]),
+    ] {
+        let text = format!(
+            "kernel k(x: view<f32>[m, n], w: view<f32>[m, n], y: out view<f32>[m, n]) for sm_90a
+            where aligned(x, 16), aligned(w, 16) grid (i in ceil_div(m, 64)) {{
+                channel c: (tile<f32>[64, 32], tile<f32>[64]) depth 2;
+                roles {{
+                    load: {warps} {{ for p in 0..n {{ put c {{ w[i*64 +: 64, p*32 +: 32], x[i*64 +: 64, p] }} }} }}
+                    a: 1 warpgroup {{ for p in 0..n {{ let (t, s) = get c; y[i*64 +: 64, p*32 +: 32] = t * s[.., _]; release c; }} }}
+                }}
+            }}"
+        );
+        let kernel = of_text(&text);
+        let mut found: Vec<&str> = kernel.roles.iter().map(|r| r.name.as_str()).collect();
+        found.sort_unstable();
+        assert_eq!(found, roles, "{kernel}");
+        let barriers = kernel.channels.values().find_map(|c| c.barriers);
+        assert_eq!(
+            barriers.map(|b| b.full),
+            Some(2),
+            "one expects bytes, one arrives"
+        );
+        let Some(copies) = kernel.roles.iter().find(|r| r.name == "load copies") else {
+            continue;
+        };
+        let load = kernel
+            .roles
+            .iter()
+            .find(|r| r.name == "load")
+            .expect("a role");
+        let has = |role: &role::Role, is: fn(&OpKind) -> bool| {
+            role.body.ops.values().any(|o| is(&o.kind))
+        };
+        let bulk =
+            |kind: &OpKind| matches!(kind, OpKind::CopyBulk { .. } | OpKind::ExpectBytes { .. });
+        let own =
+            |kind: &OpKind| matches!(kind, OpKind::CopyColumn { .. } | OpKind::ArriveFull { .. });
+        assert!(has(load, bulk) && !has(load, own), "{kernel}");
+        assert!(!has(copies, bulk) && has(copies, own), "{kernel}");
     }
 }

@@ -11,6 +11,7 @@ use super::{
     forms::{Form, Lies},
     not_yet,
     rings::{self, Piece, Rings, Slice, Uses},
+    shares::Share,
 };
 use crate::{
     ir::{
@@ -149,7 +150,7 @@ impl<'a> Lower<'a> {
                     | OpKind::Debug { .. }
             );
             let last = matches!(op.kind, OpKind::Return | OpKind::Role(_));
-            let first = self.role.number == 0;
+            let first = self.role.number == 0 && self.role.share != Share::Threads;
             if !last && (effect && first || op.results.iter().any(|r| needed.contains(r))) {
                 taken.insert(id);
                 let mut inner = vec![id];
@@ -386,6 +387,7 @@ impl<'a> Lower<'a> {
                         ),
                         false => Ok(s),
                     }) {
+                        Ok(_) if self.role.share == Share::Threads => {}
                         Ok(mut slice) => {
                             slice.cache = *cache;
                             let starts: Vec<ValueId> =
@@ -397,6 +399,7 @@ impl<'a> Lower<'a> {
                         Err(missing) if self.bulk_required || part => {
                             return Err(rings::no_bulk(op.span, &missing));
                         }
+                        Err(_) if self.role.share == Share::Bulk => {}
                         Err(_) if let Some((stage, columns)) = self.rings.stage(id, tile) => {
                             let mut operands = vec![self.value(op.operands[at])];
                             operands.extend(starts.iter().map(|&v| self.value(v)));
@@ -429,6 +432,13 @@ impl<'a> Lower<'a> {
                     at += 1;
                 }
             }
+        }
+        let own = [slices.len(), staged.len(), copied.len(), values.len()];
+        if self.role.share != Share::All && own.iter().all(|&count| count == 0) {
+            // The other warp fills all of it.
+            let next = self.advanced(channel, place);
+            self.ring(channel).put = Some(next);
+            return Ok(());
         }
         self.effect(
             role::OpKind::WaitEmpty { channel: ring },

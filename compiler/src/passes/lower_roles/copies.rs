@@ -74,9 +74,13 @@ pub(super) fn settle(
 ) {
     let header = kernel.header.clone();
     let mut settled = BTreeSet::new();
+    for role in &mut kernel.roles {
+        widen(&header, &mut role.body);
+    }
+    let all = kernel.roles.iter().flat_map(|r| r.body.ops.values());
+    let by_threads: BTreeSet<ChannelId> = all.filter_map(|op| by_threads(&op.kind)).collect();
     for (number, role) in kernel.roles.iter_mut().enumerate() {
         let body = &mut role.body;
-        widen(&header, body);
         let mut puts: BTreeMap<ChannelId, Put> = BTreeMap::new();
         for op in body.ops.values() {
             match op.kind {
@@ -97,11 +101,10 @@ pub(super) fn settle(
                 _ => {}
             }
         }
-        puts.retain(|channel, put| {
-            put.values || put.rows || put.copies.is_some() || parts.contains_key(channel)
-        });
+        puts.retain(|channel, _| by_threads.contains(channel) || parts.contains_key(channel));
         for (channel, put) in puts {
-            let times = parts.get(&channel).map_or(1, |of| of[number]);
+            let own = parts.get(&channel).and_then(|of| of.get(number));
+            let times = own.copied().unwrap_or(1);
             let warps = times * role.warps;
             let ring = &mut kernel.channels[channel];
             let Some(barriers) = &mut ring.barriers else {
@@ -127,6 +130,17 @@ pub(super) fn settle(
             let root = body.root;
             begin(body, root, channel, wide, values);
         }
+    }
+}
+
+/// The channel that an operation of a role's threads fills.
+fn by_threads(kind: &OpKind) -> Option<ChannelId> {
+    match *kind {
+        OpKind::Copy { channel, .. }
+        | OpKind::CopyAsync { channel, .. }
+        | OpKind::CopyColumn { channel, .. }
+        | OpKind::WriteShared { channel, .. } => Some(channel),
+        _ => None,
     }
 }
 

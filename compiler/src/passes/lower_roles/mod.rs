@@ -19,11 +19,12 @@ mod limits;
 mod over;
 mod parts;
 mod rings;
+mod shares;
 mod turns;
 
 use cranelift_entity::PrimaryMap;
 
-use self::{body::Lower, rings::Rings};
+use self::{body::Lower, rings::Rings, shares::Share};
 use crate::{
     diagnostics::{Diagnostic, Diagnostics, codes},
     ir::{
@@ -82,20 +83,44 @@ fn lower(kernel: &tile::Kernel, roles: OpId, target: Target) -> Result<role::Ker
     };
     let uses = rings::Uses::of(kernel, heads, regions);
     let rings = Rings::make(kernel, &uses, &mut formed, target)?;
-    let places = places(heads);
+    let mut bodies: Vec<(RoleHead, usize, Share)> = Vec::new();
     for (number, (head, &region)) in heads.iter().zip(regions).enumerate() {
+        let share = match shares::divides(kernel, head, region, &rings) {
+            true => Share::Bulk,
+            false => Share::All,
+        };
+        bodies.push((head.clone(), number, share));
+    }
+    // Behind all others, whose numbers stay; only warps that the block has anyway.
+    let has = warps(heads);
+    for number in 0..heads.len() {
+        if bodies[number].2 == Share::All {
+            continue;
+        }
+        let mut head = heads[number].clone();
+        head.name += " copies";
+        bodies.push((head, number, Share::Threads));
+        let all: Vec<RoleHead> = bodies.iter().map(|(head, ..)| head.clone()).collect();
+        if warps(&all) > has {
+            bodies.pop();
+            bodies[number].2 = Share::All;
+        }
+    }
+    let all: Vec<RoleHead> = bodies.iter().map(|(head, ..)| head.clone()).collect();
+    let places = places(&all);
+    for ((head, number, share), (first_warp, registers)) in bodies.into_iter().zip(places) {
         let of = LowerRole {
             kernel,
             number,
-            head,
+            head: &heads[number],
             heads,
-            region,
+            region: regions[number],
             target,
+            share,
         };
         let body = Lower::role(of, &uses, &rings, &mut formed.maps)?;
-        let (first_warp, registers) = places[number];
         formed.roles.push(Role {
-            name: name(head),
+            name: name(&head),
             first_warp,
             warps: head.warps,
             registers,
@@ -119,12 +144,26 @@ struct LowerRole<'a> {
     heads: &'a [RoleHead],
     region: RegionId,
     target: Target,
+    share: Share,
 }
 
 fn name(head: &RoleHead) -> String {
     match head.replicas {
         1 => head.name.clone(),
         _ => format!("{}[{}]", head.name, head.replica),
+    }
+}
+
+/// Warps of a block with these roles: whole warpgroups where one asks for registers.
+fn warps(heads: &[RoleHead]) -> u32 {
+    let ends = heads
+        .iter()
+        .zip(places(heads))
+        .map(|(h, (first, _))| first + h.warps);
+    let warps = ends.max().unwrap_or(0);
+    match heads.iter().any(|h| h.registers.is_some()) {
+        true => warps.next_multiple_of(GROUP),
+        false => warps,
     }
 }
 

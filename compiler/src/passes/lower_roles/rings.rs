@@ -1,6 +1,6 @@
 //! What a kernel's channels become: rings in shared memory, and how bulk copies see the slices that fill or leave them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use cranelift_entity::PrimaryMap;
 use tesserine_set::{DType, ParamKind};
@@ -100,6 +100,8 @@ pub(super) struct Rings {
     pub(super) parts: Parts,
     /// Columns that a loop puts one after another, with the rings that they are fetched to: by `put` and by tile.
     stages: HashMap<(OpId, u32), (role::ChannelId, Columns)>,
+    /// Some of whose tiles bulk copies fill, and others a role's threads.
+    both_ways: BTreeSet<ChannelId>,
     channels: PrimaryMap<role::ChannelId, Channel>,
 }
 
@@ -111,6 +113,7 @@ impl Rings {
         target: Target,
     ) -> Result<Rings, Refused> {
         let mut landings = HashMap::new();
+        let mut both_ways = BTreeSet::new();
         let mut rings: HashMap<ChannelId, role::ChannelId> = HashMap::new();
         let storage = Storage::of(kernel, uses)?;
         let parts = Parts::of(kernel, uses)?;
@@ -134,6 +137,9 @@ impl Rings {
                 return Err(not_yet(channel.span, what));
             }
             let Filling { fill, limited } = fill(kernel, uses, id, &parts)?;
+            if fill == Filled::Both {
+                both_ways.insert(id);
+            }
             let mut offset = 0u32;
             let mut tiles = Vec::new();
             for tile in &channel.tiles {
@@ -234,6 +240,7 @@ impl Rings {
             storage,
             parts,
             stages,
+            both_ways,
             channels: formed.channels.clone(),
         })
     }
@@ -249,6 +256,10 @@ impl Rings {
     /// The ring whose slot is free when one of this channel is given back.
     pub(super) fn freed(&self, channel: ChannelId) -> role::ChannelId {
         self.rings[&self.storage.root(channel)]
+    }
+
+    pub(super) fn is_filled_both_ways(&self, channel: ChannelId) -> bool {
+        self.both_ways.contains(&channel)
     }
 
     pub(super) fn stage(&self, put: OpId, tile: u32) -> Option<(role::ChannelId, Columns)> {
