@@ -46,10 +46,9 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Passes `name`, in the place of what was passed under that name before.
-    pub(crate) fn put(&mut self, name: &'a str, value: ScalarValue) {
+    /// Forgets what was passed under that name.
+    pub(crate) fn forget(&mut self, name: &str) {
         self.list.retain(|(n, _)| *n != name);
-        self.list.push((name, Arg::Scalar(value)));
     }
 
     /// A tensor.

@@ -59,7 +59,7 @@ pub use device::{
 pub use error::Error;
 pub use launch::{Args, Checked, Kernel, Launch};
 pub use op::{Op, Workspace};
-pub use ops::{Operator, activation, norm, quant, rope, topk};
+pub use ops::{Operator, activation, norm, page, quant, rope, sampling, topk};
 pub use select::{Capability, Code, Target};
 pub use sets::{FoundSet, KernelSet, find_sets, set_places};
 pub use tensor::{DeviceTensor, TensorRef, contiguous_strides};

@@ -7,8 +7,10 @@
 
 pub mod activation;
 pub mod norm;
+pub mod page;
 pub mod quant;
 pub mod rope;
+pub mod sampling;
 pub mod topk;
 
 use std::{
@@ -17,7 +19,7 @@ use std::{
 };
 
 use smallvec::SmallVec;
-use tesserine_set::{DType, ScalarValue};
+use tesserine_set::DType;
 
 use crate::{Args, Checked, Device, Error, Kernel, KernelSet, Op, Stream, TensorRef, Workspace};
 
@@ -28,7 +30,6 @@ pub struct Operator<'a, Settings = ()> {
     kernel: &'static str,
     parameters: SmallVec<[Parameter; 6]>,
     args: Args<'a>,
-    workspace: Option<&'a Workspace>,
     settings: PhantomData<Settings>,
 }
 
@@ -64,7 +65,6 @@ impl<'a, Settings> Operator<'a, Settings> {
             kernel,
             parameters: SmallVec::new(),
             args: Args::new(),
-            workspace: None,
             settings: PhantomData,
         }
     }
@@ -99,15 +99,23 @@ impl<'a, Settings> Operator<'a, Settings> {
         self
     }
 
+    /// A tensor in the place of the one of that name.
+    fn replaced(mut self, name: &'static str, tensor: impl Into<TensorRef<'a>>) -> Self {
+        self.args.forget(name);
+        self.tensor(name, tensor)
+    }
+
     /// A number; the last one of a name counts.
     fn float(mut self, name: &'static str, value: f64) -> Self {
-        self.args.put(name, ScalarValue::Float(value));
+        self.args.forget(name);
+        self.args = self.args.float(name, value);
         self
     }
 
     /// An integer; the last one of a name counts.
     fn int(mut self, name: &'static str, value: i64) -> Self {
-        self.args.put(name, ScalarValue::Int(value));
+        self.args.forget(name);
+        self.args = self.args.int(name, value);
         self
     }
 
@@ -159,13 +167,7 @@ impl<'a, Settings> Operator<'a, Settings> {
         of_kernel.cloned().collect()
     }
 
-    /// The memory between the launches of an operator that has several; the others need none.
-    pub fn workspace(mut self, workspace: &'a Workspace) -> Self {
-        self.workspace = Some(workspace);
-        self
-    }
-
-    /// Bytes of workspace that a launch needs.
+    /// Bytes of workspace that a launch needs; 0 where it is one kernel.
     pub fn workspace_size(&self) -> Result<u64, Error> {
         match self.found()? {
             Found::Kernel(_) => Ok(0),
@@ -191,19 +193,15 @@ impl<'a, Settings> Operator<'a, Settings> {
 
     /// Checks the arguments and queues the operator on `stream`. Returns before it has run.
     pub fn launch(&self, stream: &Stream) -> Result<(), Error> {
+        self.launch_with(stream, &Workspace::none())
+    }
+
+    /// As [`Operator::launch`], with memory for what an operator of several launches keeps between them: of
+    /// [`Operator::workspace_size`] bytes, for one launch at a time.
+    pub fn launch_with(&self, stream: &Stream, workspace: &Workspace) -> Result<(), Error> {
         match self.found()? {
             Found::Kernel(kernel) => kernel.launch(stream, &self.args).map(|_| ()),
-            Found::Op(op) => {
-                let none;
-                let workspace = match self.workspace {
-                    Some(workspace) => workspace,
-                    None => {
-                        none = Workspace::none();
-                        &none
-                    }
-                };
-                op.run(stream, &self.args, workspace).map(|_| ())
-            }
+            Found::Op(op) => op.run(stream, &self.args, workspace).map(|_| ()),
         }
     }
 }

@@ -117,7 +117,7 @@ pub fn quantise<'a>(
 }
 
 /// x with one scale that is found first, its largest magnitude over the largest value of y's type. x, y: `[m, n]`;
-/// scale: `[1]`, written. Two launches: see [`Operator::workspace`].
+/// scale: `[1]`, written. Two launches: see [`Operator::launch_with`].
 pub fn quantise_per_tensor<'a>(
     set: &'a KernelSet,
     x: impl Into<TensorRef<'a>>,

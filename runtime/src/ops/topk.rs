@@ -1,4 +1,4 @@
-//! The k largest of each row, ties by the lower id: ops, which need a workspace ([`Operator::workspace`]). Elements are f32, f16 or
+//! The k largest of each row, ties by the lower id: ops, which need a workspace ([`Operator::launch_with`]). Elements are f32, f16 or
 //! bf16; rows may have any stride. k is how many columns the outputs have.
 
 use tesserine_set::DType;

@@ -4,9 +4,10 @@
 
 use half::f16;
 use tesserine::{
-    DType, Device, DeviceTensor, Error, KernelSet, Stream, TensorRef, Workspace, activation, norm,
+    DType, Device, DeviceTensor, Error, KernelSet, Operator, Stream, TensorRef, Workspace,
+    activation, norm, page,
     quant::{self, Quantised},
-    rope,
+    rope, sampling,
 };
 use tesserine_compiler::{
     Session,
@@ -260,7 +261,7 @@ fn quantised() {
     let found = quant::quantise_per_tensor(&set, &on_x, &codes, &scale);
     assert!(found.launch(&bench.stream).is_err(), "it needs a workspace");
     let workspace = Workspace::new(&bench.device, found.workspace_size().unwrap()).unwrap();
-    found.workspace(&workspace).launch(&bench.stream).unwrap();
+    found.launch_with(&bench.stream, &workspace).unwrap();
     let largest = x.iter().fold(0.0, |a: f64, v| a.max(v.abs()));
     let bytes: [u8; 4] = scale.read().unwrap().try_into().unwrap();
     let got = f64::from(f32::from_le_bytes(bytes));
@@ -298,6 +299,97 @@ fn bits() {
         let wanted: Vec<u8> = x.chunks(8).map(|b| byte(little, b)).collect();
         assert_eq!(y.read().unwrap(), wanted);
     }
+}
+
+#[test]
+fn pages() {
+    let set = set_of(&["append<f16>", "batch_positions", "seq_lens_of_pages"]);
+    let bench = Bench::new();
+    let integers = |values: &[i32]| {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let shape = [values.len() as i64];
+        bench.device.upload(DType::I32, &shape, &bytes).unwrap()
+    };
+    // Pages of 2 rows: request 0 has pages 3 and 0 with 3 tokens, request 1 page 1 with 2.
+    let (indptr, ids, last) = (
+        integers(&[0, 2, 3]),
+        integers(&[3, 0, 1]),
+        integers(&[1, 2]),
+    );
+    let (lens, request, at) = (integers(&[0, 0]), integers(&[7; 4]), integers(&[7; 4]));
+    page::seq_lens(&set, &indptr, &last, 2, &lens)
+        .launch(&bench.stream)
+        .unwrap();
+    // Two tokens for request 0, one for request 1, and one of nobody.
+    let appended = integers(&[0, 2, 3]);
+    page::batch_positions(&set, &appended, &lens, &request, &at)
+        .launch(&bench.stream)
+        .unwrap();
+    let (k, v) = (numbers(4 * 16, 13), numbers(4 * 8, 14));
+    let (on_k, on_v) = (bench.halves(&[4, 1, 16], &k), bench.halves(&[4, 1, 8], &v));
+    let (k_cache, v_cache) = (
+        bench.halves(&[4, 2, 1, 16], &[0.0; 128]),
+        bench.halves(&[4, 2, 1, 8], &[0.0; 64]),
+    );
+    let places = rope::Places {
+        request: request.view(),
+        at: at.view(),
+        page_indptr: indptr.view(),
+        page_ids: ids.view(),
+    };
+    let caches = (k_cache.view(), v_cache.view());
+    page::append(&set, &on_k, &on_v, caches, &places)
+        .launch(&bench.stream)
+        .unwrap();
+    let cached = |rows: &[f64], width: usize| {
+        let mut cache = vec![0.0; 8 * width];
+        // Tokens 1 and 2 of request 0, and token 1 of request 1.
+        for (token, place) in [(0, 7), (1, 0), (2, 3)] {
+            let row = &rows[token * width..(token + 1) * width];
+            cache[place * width..(place + 1) * width].copy_from_slice(row);
+        }
+        cache
+    };
+    expect(&k_cache, &cached(&k, 16));
+    expect(&v_cache, &cached(&v, 8));
+}
+
+/// Runs a sampler and reads its ids.
+fn drawn_ids<S>(bench: &Bench, draw: Operator<'_, S>, ids: &DeviceTensor) -> Vec<i32> {
+    let bytes = draw.workspace_size().unwrap();
+    let workspace = Workspace::new(&bench.device, bytes).unwrap();
+    draw.launch_with(&bench.stream, &workspace).unwrap();
+    let bytes = ids.read().unwrap();
+    let words = bytes.chunks_exact(4);
+    words
+        .map(|w| i32::from_le_bytes(w.try_into().unwrap()))
+        .collect()
+}
+
+#[test]
+fn samplers() {
+    let set = set_of(&["sample", "sample_all<LOGITS = true>", "top_k_renorm"]);
+    let bench = Bench::new();
+    let probs = [0.1, 0.4, 0.2, 0.3, 0.0, 0.0, 0.5, 0.5];
+    let on_probs = bench.floats(&[2, 4], &probs);
+    let ids = bench.device.alloc(DType::I32, &[2, 1]).unwrap();
+    for seed in 0..4 {
+        let drawn = sampling::sample(&set, &on_probs, &ids).top_k(2).seed(seed);
+        let got = drawn_ids(&bench, drawn, &ids);
+        assert!(
+            [1, 3].contains(&got[0]) && [2, 3].contains(&got[1]),
+            "{got:?}"
+        );
+    }
+    let least = bench.floats(&[2], &[1.0, 1.0]);
+    let drawn = sampling::sample(&set, &on_probs, &ids).min_p_of(&least);
+    let got = drawn_ids(&bench, drawn, &ids);
+    assert!(got[0] == 1 && [2, 3].contains(&got[1]), "{got:?}");
+    // Of temperature 0 the largest logit, the first of equal ones.
+    let cold = sampling::sample_all(&set, &on_probs, &ids)
+        .logits()
+        .temperature(0.0);
+    assert_eq!(drawn_ids(&bench, cold, &ids), [1, 2]);
 }
 
 #[test]
