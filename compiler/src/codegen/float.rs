@@ -416,7 +416,7 @@ impl Lower<'_> {
 
     /// Through the instruction that rounds two at a time, to four bits each.
     fn round_to_fp4(&mut self, values: &[Val], from: DType) -> Result<Vec<Val>, Diagnostic> {
-        let wide = self.to_f32_once(values, from)?;
+        let wide = self.rounded_to_f32_once(values, from)?;
         let template = ptx_table::to_fp4();
         let mut out = Vec::with_capacity(wide.len());
         for pair in wide.chunks(2) {
@@ -441,7 +441,7 @@ impl Lower<'_> {
     }
 
     /// To f32, so that what is rounded from there to fewer bits is as if rounded once.
-    fn to_f32_once(&mut self, values: &[Val], from: DType) -> Result<Vec<Val>, Diagnostic> {
+    fn rounded_to_f32_once(&mut self, values: &[Val], from: DType) -> Result<Vec<Val>, Diagnostic> {
         match from {
             DType::F64 => values.iter().map(|&v| self.round_to_odd(v)).collect(),
             _ => self.cast_all(values, from, DType::F32),
@@ -455,7 +455,7 @@ impl Lower<'_> {
         from: DType,
         to: DType,
     ) -> Result<Vec<Val>, Diagnostic> {
-        let wide = self.to_f32_once(values, from)?;
+        let wide = self.rounded_to_f32_once(values, from)?;
         let kind = if to == DType::E4m3 {
             "e4m3x2"
         } else {
