@@ -44,3 +44,12 @@ def e4m3(codes):
     exponent, mantissa = codes >> 3 & 15, codes & 7
     value = numpy.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10.0))
     return numpy.where(codes & 128, -value, value)
+
+
+E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6]
+
+
+def e2m1(codes):
+    """What halves of bytes stand for, the low one first."""
+    pairs = numpy.stack([codes & 15, codes >> 4], axis=-1)
+    return numpy.array(E2M1)[pairs].reshape(codes.shape[0], -1)

@@ -5,7 +5,7 @@ import unittest
 import tesserine
 
 import operators
-from operators import numpy
+from operators import e2m1, e4m3, numpy
 
 if numpy is not None:
     from tesserine import flashinfer
@@ -57,6 +57,22 @@ class Pages(unittest.TestCase):
             for token, (page, row) in enumerate(self.places):
                 wanted[page, row] = rows[token]
             self.assertTrue((cache == wanted).all())
+
+    def test_append_nvfp4(self):
+        k, v = (self.random.normal(size=(6, 3, 32)).astype("f2") for _ in range(2))
+        cache, scales = numpy.zeros((6, 2, 4, 3, 16), "u1"), numpy.zeros((6, 2, 4, 3, 2), "u1")
+        where = (self.ids, self.indptr, self.last)
+        flashinfer.nvfp4_quantize_append_paged_kv_cache(
+            k, v, self.requests, self.at, cache, scales, *where, k_scale=0.02, v_scale=0.5
+        )
+        for token, (page, row) in enumerate(self.places):
+            for i, (rows, scale) in enumerate([(k, 0.02), (v, 0.5)]):
+                step = e4m3(scales[page, i, row])[..., None] * scale
+                wanted = rows[token].astype("f8").reshape(3, 2, 16)
+                got = e2m1(cache[page, i, row]).reshape(3, 2, 16) * step
+                numpy.testing.assert_allclose(step[..., 0], abs(wanted).max(-1) / 6, rtol=0.07)
+                self.assertTrue((abs(got - wanted) <= 0.21 * abs(wanted) + 0.26 * step).all())
+        self.assertFalse(cache[1].any() or cache[3:5].any())
 
     def test_errors(self):
         k = numpy.zeros((6, 3, 32), "f2")

@@ -5,18 +5,10 @@ import unittest
 import tesserine
 
 import operators
-from operators import e4m3, numpy
+from operators import E2M1, e2m1, e4m3, numpy
 
 if numpy is not None:
     from tesserine import flashinfer
-
-E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6]
-
-
-def e2m1(codes):
-    """What halves of bytes stand for, the low one first."""
-    pairs = numpy.stack([codes & 15, codes >> 4], axis=-1)
-    return numpy.array(E2M1)[pairs].reshape(codes.shape[0], -1)
 
 
 def rows_of_tiles(tiles, rows, columns):

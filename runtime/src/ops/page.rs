@@ -28,7 +28,7 @@ pub fn append<'a>(
 pub struct Scaled;
 
 impl Operator<'_, Scaled> {
-    /// What stored keys and values are multiplied by; 1 if it is not said.
+    /// What stored keys and values are multiplied by, or, of nvfp4, what codes are; 1 if it is not said.
     pub fn scales(self, k: f64, v: f64) -> Self {
         self.float("k_scale", k).float("v_scale", v)
     }
@@ -50,6 +50,28 @@ pub fn append_quantized<'a>(
         .tensor("v", v)
         .tensor("k_cache", caches.0)
         .tensor("v_cache", caches.1)
+        .places(places)
+}
+
+/// [`append`] of f16 or bf16 to caches of e2m1, two columns a byte of u8, with scales of e4m3 for each 16 columns beside them,
+/// `[pages, page, heads, columns / 16]`: a number is code times scale times what [`Operator::scales`] says, 1 if it is not said.
+pub fn append_nvfp4<'a>(
+    set: &'a KernelSet,
+    k: impl Into<TensorRef<'a>>,
+    v: impl Into<TensorRef<'a>>,
+    caches: (TensorRef<'a>, TensorRef<'a>),
+    scales: (TensorRef<'a>, TensorRef<'a>),
+    places: &Places<'a>,
+) -> Operator<'a, Scaled> {
+    let k = k.into();
+    Operator::new(set, "append_nvfp4")
+        .of(k.dtype())
+        .tensor("k", k)
+        .tensor("v", v)
+        .tensor("k_cache", caches.0)
+        .tensor("v_cache", caches.1)
+        .tensor("k_scales", scales.0)
+        .tensor("v_scales", scales.1)
         .places(places)
 }
 

@@ -23,7 +23,13 @@ from .norm import (
     rmsnorm,
     rmsnorm_quant,
 )
-from .page import append_paged_kv_cache, append_paged_mla_kv_cache, get_batch_indices_positions, get_seq_lens
+from .page import (
+    append_paged_kv_cache,
+    append_paged_mla_kv_cache,
+    get_batch_indices_positions,
+    get_seq_lens,
+    nvfp4_quantize_append_paged_kv_cache,
+)
 from .quantization import (
     SfLayout,
     fp4_quantize,
@@ -95,6 +101,7 @@ __all__ = [
     "mxfp8_quantize",
     "norm",
     "nvfp4_quantize",
+    "nvfp4_quantize_append_paged_kv_cache",
     "packbits",
     "page",
     "per_token_group_quant_8bit",

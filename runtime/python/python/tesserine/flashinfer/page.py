@@ -61,6 +61,36 @@ def append_paged_mla_kv_cache(
     _append(function, called, rows, batch_indices, positions, kv_indptr, kv_indices)
 
 
+def nvfp4_quantize_append_paged_kv_cache(
+    append_key: Any,
+    append_value: Any,
+    batch_indices: Any,
+    positions: Any,
+    paged_kv_cache: Any,
+    kv_cache_sf: Any,
+    kv_indices: Any,
+    kv_indptr: Any,
+    kv_last_page_len: Any,
+    k_scale: float,
+    v_scale: float,
+    kv_layout: str = "NHD",
+) -> None:
+    """As ``append_paged_kv_cache``, to caches of e2m1, two columns a byte, with a scale (e4m3) for each 16 columns in
+    ``kv_cache_sf``: a number is code times scale times ``k_scale`` or ``v_scale``."""
+    function = "nvfp4_quantize_append_paged_kv_cache"
+    for name, value in (("k_scale", k_scale), ("v_scale", v_scale)):
+        if not 0 < value < float("inf"):
+            raise _launch.argument(function, name, f"is {value}, and a positive number is wanted")
+    keys, values = pages(function, paged_kv_cache, kv_layout)
+    key_scales, value_scales = pages(function, kv_cache_sf, kv_layout, "kv_cache_sf")
+    called = _CALLED | {"k_scales": "kv_cache_sf", "v_scales": "kv_cache_sf"}
+    rows = {"k": append_key, "v": append_value, "k_cache": keys, "v_cache": values}
+    kernel = f"append_nvfp4<{_launch.type_name(append_key)}>"
+    scales = {"k_scales": key_scales, "v_scales": value_scales, "k_scale": k_scale, "v_scale": v_scale}
+    places = _places(batch_indices, positions, kv_indptr, kv_indices)
+    _launch.launch(function, kernel, called, **rows, **scales, **places)
+
+
 def get_batch_indices_positions(
     append_indptr: Any, seq_lens: Any, nnz: int, batch_indices: Any = None, positions: Any = None
 ) -> tuple[Any, Any]:
@@ -95,18 +125,18 @@ def get_seq_lens(kv_indptr: Any, kv_last_page_len: Any, page_size: int) -> Any:
     return lens
 
 
-def pages(function: str, cache: Any, layout: str) -> tuple[Any, Any]:
+def pages(function: str, cache: Any, layout: str, name: str = "paged_kv_cache") -> tuple[Any, Any]:
     """Keys and values as ``[pages, page_size, heads, dim]``, of whatever strides."""
     if layout not in ("NHD", "HND"):
         raise _launch.argument(function, "kv_layout", f"is {layout!r}, and 'NHD' or 'HND' is wanted")
     if isinstance(cache, (tuple, list)):
         keys, values = cache
         for part in (keys, values):
-            _launch.rank(function, "paged_kv_cache", part, 4)
+            _launch.rank(function, name, part, 4)
     else:
-        _launch.rank(function, "paged_kv_cache", cache, 5)
+        _launch.rank(function, name, cache, 5)
         if cache.shape[1] != 2:
-            raise _launch.argument(function, "paged_kv_cache", f"has {cache.shape[1]} tensors a page, and keys and values are two")
+            raise _launch.argument(function, name, f"has {cache.shape[1]} tensors a page, and keys and values are two")
         keys, values = cache[:, 0], cache[:, 1]
     return (keys.swapaxes(1, 2), values.swapaxes(1, 2)) if layout == "HND" else (keys, values)
 
@@ -123,6 +153,9 @@ def _append(
                 raise _launch.argument(function, called[name], f"has elements of {other}, and {kind} is wanted")
         rows = {name: _launch.bits(tensor, "uint8") for name, tensor in rows.items()}
         kind = "u8"
+    _launch.launch(function, f"append<{kind}>", called, **rows, **_places(requests, positions, indptr, indices))
+
+
+def _places(requests: Any, positions: Any, indptr: Any, indices: Any) -> dict[str, Any]:
     tensors = {"request": requests, "at": positions, "page_indptr": indptr, "page_ids": indices}
-    places = {name: _launch.cast(tensor, "int32") for name, tensor in tensors.items()}
-    _launch.launch(function, f"append<{kind}>", called, **rows, **places)
+    return {name: _launch.cast(tensor, "int32") for name, tensor in tensors.items()}
