@@ -87,6 +87,14 @@ min_p_sample = _sampler(min_p="min_p_all")
 gemm_bf16 = _operator("gemm_nt<bf16>", out="c")
 
 
+def top_k(x, k, sorted, values, ids):
+    dtype = "f32" if x.dtype == torch.float32 else "bf16"
+    op = _op(f"top_k<{dtype}, S = {256 if k <= 256 else 2048}>" if sorted else f"top_k<{dtype}>")
+    size = op.workspace_size(b=x.shape[0], v=x.shape[1], k=k)
+    tensors = {"x": x, "len": _none(torch.int32, x.device), "vals": values, "ids": ids}
+    op(tensors, workspace=_workspace(size, x.device))
+
+
 def gemm_fp8_tensor(a, b, scale_a, scale_b, out):
     kernel("gemm_nt<e4m3, E = Scale>")(a=a, b=b, c=out, **{"epi.a": scale_a, "epi.b": scale_b})
 

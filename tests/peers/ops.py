@@ -651,6 +651,37 @@ class MinP(Sampling):
         return out / out.sum(-1, keepdim=True)
 
 
+@register
+class TopKValues(Op):
+    name = "top_k"
+    args = "x[B,V] f32 or bf16, k int, sorted bool, values[B,k], ids[B,k] i32 or i64 (the k largest of each row; order free unless sorted)"
+
+    def meta(self, c, p):
+        return dict(k=p["k"], sorted=p.get("sorted", False))
+
+    def data(self, c, p):
+        return dict(x=c.randn(p["B"], p["V"], dtype=F32 if p["dtype"] == "f32" else BF16))
+
+    def outs(self, p):
+        return dict(values=((p["B"], p["k"]), F32 if p["dtype"] == "f32" else BF16), ids=((p["B"], p["k"]), I32))
+
+    def check(self, a, res, p):
+        values, ids = res["values"], res["ids"].long()
+        if (ids < 0).any() or (ids >= p["V"]).any():
+            return {"rel_err": 1.0, "ok": False}
+        best = a["x"].topk(p["k"], -1).values
+        distinct = (ids.sort(1).values.diff(dim=1) > 0).all()
+        same = (values == a["x"].gather(1, ids)).all() and (values.sort(1, descending=True).values == best).all()
+        if p.get("sorted"):
+            same = same and (values == best).all()
+        ok = bool(distinct and same)
+        return {"rel_err": 0.0 if ok else 1.0, "ok": ok}
+
+    def nbytes(self, p):
+        size = 4 if p["dtype"] == "f32" else 2
+        return size * p["B"] * p["V"] + (4 + size) * p["B"] * p["k"]
+
+
 # ---------------------------------------------------------------------- MoE
 @register
 class MoeBf16(Op):
@@ -1007,6 +1038,8 @@ MOE = {"mixtral": dict(E=8, k=2, H=4096, I=14336), "qwen3-30b": dict(E=128, k=8,
 for _m in MOE.values():
     suite("moe", "moe_bf16", [dict(T=t, **_m) for t in (1, 64, 1024, 8192)])
 suite("moe_route", "moe_route_softmax", [dict(T=t, E=e, k=k) for e, k in ((8, 2), (128, 8)) for t in (1, 64, 1024, 8192)])
+suite("top_k", "top_k", [dict(B=b, V=131072, k=k, dtype=t) for t in ("f32", "bf16") for b in (1, 32, 256) for k in (256, 2048)])
+suite("top_k", "top_k", [dict(B=b, V=131072, k=256, dtype="f32", sorted=True) for b in (1, 32, 256)])
 suite("moe_route", "moe_route_dsv3", [dict(T=t, E=256, k=8) for t in (1, 64, 1024, 8192)])
 TOK = (1, 64, 1024, 16384)
 for _o in ("rmsnorm", "fused_add_rmsnorm", "silu_and_mul"):

@@ -500,6 +500,17 @@ def _(case):
     return lambda a: f(a["probs"], a["top_k"], a["top_p"], philox_seed=a["seed"], philox_offset=a["offset"], out=a["out"])
 
 
+@peer("top_k", "torch")
+def _(case):
+    return lambda a: dict(zip(("values", "ids"), torch.topk(a["x"], a["k"], -1, sorted=a["sorted"])))
+
+
+@peer("top_k", "flashinfer")
+def _(case):
+    f = need("flashinfer").top_k
+    return lambda a: dict(zip(("values", "ids"), f(a["x"], a["k"], sorted=a["sorted"])))
+
+
 def _draw(s, i):
     e = torch.empty_like(s).exponential_()
     j = (s / e).argmax(-1, keepdim=True)

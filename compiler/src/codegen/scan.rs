@@ -19,6 +19,9 @@ use crate::{
     target::legality::Instruction,
 };
 
+/// The widest access to shared memory, in bytes.
+const WIDEST: u32 = 16;
+
 /// A thread's elements that follow each other, with what comes before them.
 struct Run {
     registers: Vec<usize>,
@@ -231,10 +234,18 @@ impl Lower<'_> {
                 .offset(row, Val::i64(i as i64 * i64::from(buffer.run)));
             let mut before = scheme.neutral();
             let mut total: Option<Partial> = None;
-            for k in 0..count {
-                let pointer = self.b.offset(base, Val::i64((k * buffer.slot).into()));
-                let words = self.load_shared(pointer, scheme.ty.bits() / 8);
-                let sum = Partial::of(self.value_of(&words, scheme.ty));
+            // Up to four totals with one access.
+            let wide = (WIDEST / buffer.slot).min(count);
+            let words: Vec<Val> = (0..count / wide)
+                .flat_map(|k| {
+                    let at = i64::from(k * wide * buffer.slot);
+                    let pointer = self.b.offset(base, Val::i64(at));
+                    self.load_shared(pointer, wide * buffer.slot)
+                })
+                .collect();
+            let per = words.len() / count as usize;
+            for (k, words) in (0..count).zip(words.chunks(per)) {
+                let sum = Partial::of(self.value_of(words, scheme.ty));
                 let all = match total {
                     Some(total) => self.combine(total, sum, scheme),
                     None => sum,

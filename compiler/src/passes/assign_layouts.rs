@@ -23,7 +23,7 @@ use super::{
 use crate::{
     diagnostics::{Diagnostic, Diagnostics, codes},
     ir::{
-        OpId, RegionId, ValueId,
+        Op, OpId, RegionId, ValueId,
         role::{
             Buffer, BufferId, Channel, ChannelId, Kernel, OpKind, ProductOperand, Role, RoleBody,
             Strategy, Type, index_tiles, warps_of_layouts,
@@ -152,6 +152,18 @@ fn is_cheap(body: &RoleBody, value: ValueId) -> bool {
 
 fn is_tile(body: &RoleBody, value: ValueId) -> bool {
     matches!(body.ty(value).ty, tile::Type::Tile(_))
+}
+
+/// The index tile of a gather or scatter that takes all of its elements from one line of places: the two lie alike, for no
+/// order of the threads is better than that of the places, and a conversion would cost more than both.
+fn line_of_places(body: &RoleBody, op: &Op<OpKind>, indices: &[tile::Index]) -> Option<ValueId> {
+    let [(place, _)] = index_tiles(indices)[..] else {
+        return None;
+    };
+    let places = *op.operands.get(place)?;
+    let whole = |v: ValueId| body.ty(v).ty.shape();
+    let value = op.results.first().or(op.operands.last())?;
+    (whole(places).len() == 1 && whole(places) == whole(*value)).then_some(places)
 }
 
 /// Tiles that share a layout.
@@ -405,6 +417,16 @@ impl<'a> Planner<'a> {
                     let pairs = op.results.iter().zip(&op.operands);
                     pairs.map(|(&r, &o)| (r, vec![o])).collect()
                 }
+                OpKind::Load { indices, .. } => line_of_places(body, op, indices)
+                    .map(|places| (op.results[0], vec![places]))
+                    .into_iter()
+                    .collect(),
+                OpKind::Store { indices, .. } => line_of_places(body, op, indices)
+                    .zip(op.operands.last())
+                    .map(|(places, &value)| (value, vec![places]))
+                    .filter(|(value, _)| !is_cheap(body, *value))
+                    .into_iter()
+                    .collect(),
                 OpKind::Atomic { indices, .. } => {
                     let first = 1 + indices.iter().map(|i| i.operands()).sum::<usize>();
                     vec![(op.results[0], op.operands[first..].to_vec())]
@@ -968,6 +990,7 @@ impl<'a> Planner<'a> {
                     if let (true, Some(access)) = (is_tile(self.body, value), accesses.get(&id)) {
                         let elem = self.body.ty(value).ty.elem();
                         let layout = of(value)
+                            .or_else(|| of(line_of_places(self.body, op, indices)?))
                             .filter(|own| !self.is_dear(own, access, elem))
                             .filter(|own| access.bits * access.width_in(own) >= 8)
                             .unwrap_or_else(|| Arc::new(self.for_store(shape(value), access)));
