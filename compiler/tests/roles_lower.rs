@@ -217,8 +217,8 @@ fn slices_are_copied_by_threads_elsewhere() {
         ]
     );
     let channel = kernel.channels.values().next().expect("a channel");
-    // The one that expects the bytes, and the warp that copies.
-    assert_eq!(channel.barriers.expect("barriers").full, 2);
+    // The one that expects the bytes, and each thread that copies.
+    assert_eq!(channel.barriers.expect("barriers").full, 1 + 32);
     // Columns that may begin anywhere: a bulk copy's begin at multiples of 16 bytes.
     let anywhere = lowered(&changed("%15 = mul %14, %6", "%15 = mul %14, %9"));
     assert_eq!(

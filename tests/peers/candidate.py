@@ -124,7 +124,7 @@ def grouped_gemm_bf16_plan(offs, **args):
 
 
 def grouped_gemm_bf16(plan, a, b, offs, row_expert, out):
-    kernel(f"grouped_gemm<bf16, E = {b.shape[0]}, BN = 256>")(a=a, b=b, m_indptr=plan, c=out)
+    kernel(f"grouped_gemm<bf16, E = {b.shape[0]}>")(a=a, b=b, m_indptr=plan, c=out)
 
 
 def attn_prefill_plan(q, k, cu_q, cu_kv, causal, **args):

@@ -185,7 +185,8 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// One arrival a warp, after all of its lanes have done what they did to the slot.
+    /// One arrival a warp, after all of its lanes have done what they did to the slot. Where threads copy to it through registers, each arrives for
+    /// itself: they do little else, and the order of their stores is then plain to see for tools that look for races.
     pub(in crate::codegen) fn arrive_slot(
         &mut self,
         op: &Op<OpKind>,
@@ -217,7 +218,12 @@ impl Lower<'_> {
             );
             return Ok(());
         }
-        let mut first = self.in_role().first_lane;
+        let copies =
+            |op: &Op<OpKind>| matches!(op.kind, OpKind::Copy { channel: to, .. } if to == channel);
+        let mut arrives = match !empty && self.body.ops.values().any(copies) {
+            true => Val::bool(true),
+            false => self.in_role().first_lane,
+        };
         if let Some(&after) = op.operands.get(1) {
             // No bits are below the number of the first lane, 0, but no compiler knows that this is what is read here: the arrival needs the value.
             if let Some(last) = self.get(after).to_vec().pop() {
@@ -227,7 +233,7 @@ impl Lower<'_> {
                     .b
                     .asm(&t.text, &t.constraints, &[I32], &[], Effect::Pure)[0];
                 let there = self.b.icmp("uge", bits, lane);
-                first = self.b.and(first, there);
+                arrives = self.b.and(arrives, there);
             }
         }
         let t = ptx_table::arrive_barrier();
@@ -235,7 +241,7 @@ impl Lower<'_> {
             &t.text,
             &t.constraints,
             &[],
-            &[barrier, first],
+            &[barrier, arrives],
             Effect::Convergent,
         );
         Ok(())

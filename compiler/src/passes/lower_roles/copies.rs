@@ -118,8 +118,12 @@ pub(super) fn settle(
                 barriers.full += times;
             }
             let wide = target.has(Feature::CpAsync) && put.copies >= Some(LEAST);
-            let values = put.values || put.copies.is_some() && !wide;
-            if values {
+            let narrow = put.copies.is_some() && !wide;
+            let values = put.values || narrow;
+            if narrow {
+                // Each thread says that its own are there.
+                barriers.full += Target::WARP * warps;
+            } else if values {
                 barriers.full += warps;
             }
             if !wide && !put.rows {
