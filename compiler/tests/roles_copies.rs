@@ -131,7 +131,7 @@ fn packed_weights_become_left_factors() {
     let map = kernel.maps.values().next().expect("a map");
     assert_eq!((map.dims[0].step, map.dims[0].extent_of_box), (2, 64));
     let channel = kernel.channels.values().next().expect("a channel");
-    assert_eq!(channel.tiles[0].layout.bytes(), 128 * 128 / 2);
+    assert_eq!(channel.tiles[0].layout.bytes(), 64 * 128 / 2);
     assert_eq!(channel.barriers.map(|b| b.full), Some(1 + 32));
     let math = steps(
         kernel,

@@ -2,7 +2,8 @@
 //!
 //! A fragment's thread has two neighbours of every eight columns: one byte of a word. Four lanes of a row read the same 16 bytes, and each
 //! keeps its byte of the four words; a byte's two values then become a register of two halves by moving bits: an e2m1 shifted into the place
-//! of a half's exponent is the value but for the difference of the exponents' biases, subnormal ones too.
+//! of a half's exponent is the value but for the difference of the exponents' biases, subnormal ones too. Units that work on bits are what
+//! the widening waits for: each value costs them as little as possible.
 
 use std::collections::HashMap;
 
@@ -34,6 +35,8 @@ struct Half {
     mask: i64,
     rebias: i64,
     product: &'static str,
+    /// Times this, a code of four bits in a half has its sign at the top and the rest where the mask is, if the two do not meet.
+    spread: Option<u32>,
 }
 
 impl Half {
@@ -44,12 +47,14 @@ impl Half {
                 mask: 0x01C0_01C0,
                 rebias: 0x7E80_7E80,
                 product: "mul.rn.bf16x2",
+                spread: Some(1 << 12 | 1 << 6),
             }),
             DType::F16 => Some(Half {
                 shift: 3,
                 mask: 0x0E00_0E00,
                 rebias: 0x7400_7400,
                 product: "mul.rn.f16x2",
+                spread: None,
             }),
             _ => None,
         }
@@ -113,14 +118,35 @@ impl Lower<'_> {
                     );
                     let lower = self.permute(four[0], four[1], select);
                     let upper = self.permute(four[2], four[3], select);
-                    let high = self.permute(lower, upper, Val::i32(0x5410));
-                    let low = self.b.shl(high, 4);
-                    chunks.insert(key, (low, high));
-                    (low, high)
+                    let all = self.permute(lower, upper, Val::i32(0x5410));
+                    let found = match half.spread {
+                        Some(_) => {
+                            let codes = Val::i32(0x0F0F_0F0F);
+                            let above = self.b.lshr(all, 4);
+                            (self.b.and(all, codes), self.b.and(above, codes))
+                        }
+                        None => (self.b.shl(all, 4), all),
+                    };
+                    chunks.insert(key, found);
+                    found
                 }
             };
             // The lower four bits at the top of the lower half, the upper ones at that of the upper.
             let byte = at[1] % OF_CHUNK / OF_WORD;
+            if let Some(spread) = half.spread {
+                // A code at the bottom of each half, and above it its byte's highest bit, which is 0: shifts are a multiplication, which
+                // other units do than those that choose bytes and bits.
+                let picked = Val::i32((8 + byte) << 12 | (4 + byte) << 8 | (8 + byte) << 4 | byte);
+                let codes = self.permute(low, high, picked);
+                let text = format!("mul.lo.u32 $0, $1, {spread};");
+                let spread = self.b.asm(&text, "=r,r", &[I32], &[codes], Effect::Pure)[0];
+                let mask = Val::int(half.mask | 0x8000_8000_u32 as i32 as i64, I32);
+                let bits = self.b.and(spread, mask);
+                let rebias = Val::int(half.rebias, I32);
+                let word = self.product_of_halves(half.product, bits, rebias);
+                regs.extend(self.unpack(&[word], elem, 2));
+                continue;
+            }
             let picked = Val::i32((4 + byte) << 12 | byte << 4);
             let tops = self.permute(low, high, picked);
             // The power has the sign.

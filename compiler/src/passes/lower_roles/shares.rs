@@ -1,8 +1,8 @@
 //! Roles that only fill slots, some tiles by bulk copies and others with columns that they fetch, and two warps for them.
 //!
 //! One warp for both would begin the next slot's bulk copies only when it is done with this one's columns, and a group of them takes longer than
-//! a product: an H200 then multiplied by 8 % less. So a second warp, one that the role's warpgroup has anyway, walks the same loops and fills what bulk copies do not. Both wait for
-//! the slots and arrive at them, each with slots and phases of its own.
+//! a product: an H200 then multiplied by 8 % less. So a second warp, one that the role's warpgroup has anyway, walks the same loops and fills
+//! what bulk copies do not. Both wait for the slots and arrive at them, each with slots and phases of its own.
 //!
 //! Invariant: what both do beside has no effect.
 
