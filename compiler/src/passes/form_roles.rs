@@ -225,6 +225,22 @@ pub(super) fn plain(kind: tile::OpKind) -> role::OpKind {
     }
 }
 
+/// A product of `operands` by the warps' own instructions, begun and over at once.
+pub(super) fn product(
+    to: &mut role::RoleBody,
+    into: RegionId,
+    mut operands: Vec<ValueId>,
+    ty: role::Type,
+    span: Span,
+    target: Target,
+) -> ValueId {
+    let mut product = Product { to, into, span };
+    let strategy = product.fit(&mut operands, target);
+    let kind = role::OpKind::Dot { strategy };
+    let op = to.append(into, kind, operands, vec![ty], Vec::new(), span);
+    to.ops[op].results[0]
+}
+
 /// Less of K than this part of an instruction's is not worth the instruction.
 const LEAST_PART: u32 = 4;
 

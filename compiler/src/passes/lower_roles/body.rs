@@ -58,6 +58,8 @@ pub(super) struct Lower<'a> {
     /// The values that products are by now, by their keys.
     pub(super) latest: HashMap<u32, ValueId>,
     next_key: u32,
+    /// Products are computed by each warp's own instructions (`mma.sync`), as is required for the rest of this block.
+    pub(super) by_warps: bool,
     /// What is put must be by bulk copies.
     pub(super) bulk_required: bool,
     /// Of channels that are filled in parts: whether by bulk copies.
@@ -87,6 +89,7 @@ impl<'a> Lower<'a> {
             state: State::default(),
             latest: HashMap::new(),
             next_key: 0,
+            by_warps: false,
             bulk_required: false,
             parts_by_bulk: HashMap::new(),
             into,
@@ -170,11 +173,13 @@ impl<'a> Lower<'a> {
 
     /// All operations of a region but its terminator.
     pub(super) fn ops(&mut self, region: RegionId) -> Result<(), Refused> {
+        let around = self.by_warps;
         for &id in &self.from.regions[region].ops {
             if !matches!(self.from.ops[id].kind, OpKind::Yield | OpKind::Return) {
                 self.op(id)?;
             }
         }
+        self.by_warps = around;
         Ok(())
     }
 
@@ -347,6 +352,8 @@ impl<'a> Lower<'a> {
             }
             RoleOp::Require(feature) => {
                 self.bulk_required |= *feature == tile::Feature::Bulk;
+                self.by_warps |= *feature == tile::Feature::MmaSync;
+                self.by_warps &= *feature != tile::Feature::Wgmma;
                 Ok(())
             }
             RoleOp::Pingpong => self.in_turn(id),
@@ -840,11 +847,52 @@ impl<'a> Lower<'a> {
         }
     }
 
+    /// A product by each warp's own instructions: it is over where it begins.
+    fn product_by_warps(&mut self, id: OpId) -> Result<(), Refused> {
+        let op = &self.from.ops[id];
+        let warps = self.role.head.warps;
+        if !warps.is_power_of_two() {
+            let what =
+                format!("a product by `mma_sync` of {warps} warps, which are no power of two");
+            return Err(not_yet(op.span, what));
+        }
+        let result = self.from.ty(op.results[0]);
+        let mut operands = vec![self.value(op.operands[0]), self.value(op.operands[1])];
+        let ty = typed(as_tile(result));
+        let acc = match op.operands.get(2) {
+            Some(&acc) => {
+                let flying = self.value(acc);
+                let flying = self.state.flying.iter().find(|f| f.value == flying);
+                if let Some(age) = flying.map(|f| f.age) {
+                    self.settle(age);
+                }
+                self.value(acc)
+            }
+            None => {
+                let zero = match result.elem().is_float() {
+                    true => Constant::Float(0.0, result.elem()),
+                    false => Constant::Int(0, result.elem()),
+                };
+                let zero = self.scalar(OpKind::Constant(zero), Vec::new(), result.elem());
+                let kind = role::OpKind::Tile(OpKind::Broadcast);
+                self.made(kind, vec![zero], ty.clone())
+            }
+        };
+        operands.push(acc);
+        let target = self.role.target;
+        let value = form_roles::product(&mut self.to, self.into, operands, ty, op.span, target);
+        self.bound.insert(op.results[0], Bound::Value(value));
+        Ok(())
+    }
+
     fn mma(&mut self, id: OpId) -> Result<(), Refused> {
         let op = &self.from.ops[id];
         let result = self.from.ty(op.results[0]);
         let (m, n) = (result.shape()[0], result.shape()[1]);
         let warps = self.role.head.warps;
+        if self.by_warps {
+            return self.product_by_warps(id);
+        }
         let by_columns = self.role.head.split == Some(1) && warps > 4;
         let fits = !by_columns || fragments::warpgroup_columns([m, n], warps).is_some();
         if !self.role.target.has(Feature::Wgmma) || !self.role.head.groups || !fits {

@@ -48,9 +48,11 @@ use crate::{
 
 pub fn run(kernel: &mut Kernel, target: Target) -> Result<(), Diagnostics> {
     let mut buffers = std::mem::take(&mut kernel.buffers);
+    // The rings between roles.
+    let taken = buffers.values().map(|b| b.bytes).sum();
     let mut channels = std::mem::take(&mut kernel.channels);
     for role in &mut kernel.roles {
-        let plans = Planner::new(&kernel.header, &role.body, role.warps, target).plans();
+        let plans = Planner::new(&kernel.header, &role.body, (role.warps, taken), target).plans();
         if plans.is_empty() {
             continue;
         }

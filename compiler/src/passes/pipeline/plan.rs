@@ -45,6 +45,8 @@ pub(super) struct Planner<'a> {
     header: &'a Header,
     body: &'a RoleBody,
     warps: u32,
+    /// Bytes of shared memory that others have.
+    taken: u32,
     target: Target,
     known: Divisibility,
     /// The operations that use each value.
@@ -55,7 +57,7 @@ impl<'a> Planner<'a> {
     pub(super) fn new(
         header: &'a Header,
         body: &'a RoleBody,
-        warps: u32,
+        (warps, taken): (u32, u32),
         target: Target,
     ) -> Planner<'a> {
         let mut users: HashMap<ValueId, Vec<OpId>> = HashMap::new();
@@ -68,6 +70,7 @@ impl<'a> Planner<'a> {
             header,
             body,
             warps,
+            taken,
             target,
             known: Divisibility::of(header, body),
             users,
@@ -145,7 +148,8 @@ impl<'a> Planner<'a> {
             && loads.iter().all(|l| {
                 l.width * l.tile.elem.bits() / 8 >= LEAST_COPY && self.pads_with_zero(l.op)
             });
-        let left = self.target.shared_per_block().saturating_sub(beside);
+        let left = self.target.shared_per_block();
+        let left = left.saturating_sub(beside + self.taken);
         // One product that is fed by its copies alone leaves nothing to convert or to reduce in the loop.
         let alone = products.len() == 1 && kept.is_empty() && !self.reduces(region);
         let scratch = if alone { 0 } else { SCRATCH };
