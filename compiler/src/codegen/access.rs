@@ -11,7 +11,7 @@ use std::{
 use tesserine_set::{DType, Formula, FormulaOp, Term};
 
 use super::{
-    builder::{Effect, F32, I1, I8, I16, I32, I64, Kind, Label, Place, Val},
+    builder::{Effect, F32, I1, I8, I16, I32, I64, Kind, Place, Val},
     lower::{Lower, register_type, view_parameter},
     ptx_table::{self, words},
 };
@@ -520,7 +520,6 @@ impl Lower<'_> {
         let single = width * elem.bits() < 8;
         let width = if single { 1 } else { width };
         let mut regs = vec![Val::poison(ty); layout.registers() as usize];
-        let sparse = is_sparse(indices, regs.len());
         let mut seen: HashMap<Vec<u32>, usize> = HashMap::new();
         for first in (0..regs.len()).step_by(width as usize) {
             let at = layout.coordinate(first as u32, 0, 0);
@@ -535,29 +534,7 @@ impl Lower<'_> {
                 vec![self.load_bits(&mut plan, &at, elem, when, pad, constant)]
             } else {
                 let (pointer, offset) = self.address(&mut plan, &at);
-                match when {
-                    When::If(condition) if sparse => {
-                        let mut after = None;
-                        self.begin_if(condition, &mut after);
-                        let always = When::Always;
-                        let found = self
-                            .load_words(pointer, offset, elem, width, always, pad, constant, cache);
-                        match after {
-                            Some((before, after)) => {
-                                let work = self.b.block();
-                                self.b.jump(after);
-                                self.b.begin(after);
-                                let slot = self.b.phis(&[ty]);
-                                let value = slot.results()[0];
-                                self.b
-                                    .fill(slot, &[(before, vec![pad]), (work, vec![found[0]])]);
-                                vec![value]
-                            }
-                            None => found,
-                        }
-                    }
-                    _ => self.load_words(pointer, offset, elem, width, when, pad, constant, cache),
-                }
+                self.load_words(pointer, offset, elem, width, when, pad, constant, cache)
             };
             regs[first..first + width as usize].copy_from_slice(&values);
             seen.insert(at, first);
@@ -706,8 +683,6 @@ impl Lower<'_> {
         plan.condition = self.b.and(plan.condition, owner);
 
         let count = layout.map_or(1, |l| l.registers() as usize);
-        let sparse = is_sparse(indices, count);
-        let mut after = None;
         let mut seen: Vec<Vec<u32>> = Vec::new();
         for first in (0..count).step_by(width as usize) {
             let at = layout.map_or(Vec::new(), |l| l.coordinate(first as u32, 0, 0));
@@ -722,14 +697,11 @@ impl Lower<'_> {
             let words = self.pack_memory(&regs[first..first + width as usize], elem);
             let shape = ptx_table::words(width * elem.bits() / 8);
             let predicated = matches!(when, When::If(_));
-            let template = ptx_table::store(shape, offset, predicated && !sparse, cache);
+            let template = ptx_table::store(shape, offset, predicated, cache);
             let mut args = vec![pointer];
             args.extend(words);
             if let When::If(condition) = when {
-                match sparse {
-                    true => self.begin_if(condition, &mut after),
-                    false => args.push(condition),
-                }
+                args.push(condition);
             }
             self.b.asm(
                 &template.text,
@@ -738,21 +710,9 @@ impl Lower<'_> {
                 &args,
                 Effect::Memory,
             );
-            if let Some((_, after)) = after.take() {
-                self.b.jump(after);
-                self.b.begin(after);
-            }
             seen.push(at);
         }
         Ok(())
-    }
-
-    /// Begins what happens only where the condition holds: the block before, and the one behind.
-    fn begin_if(&mut self, condition: Val, after: &mut Option<(Label, Label)>) {
-        let (work, behind) = (self.b.label(), self.b.label());
-        *after = Some((self.b.block(), behind));
-        self.b.branch(condition, work, behind, false);
-        self.b.begin(work);
     }
 
     /// As [`Lower::pack`], for memory, where narrow elements are packed.
@@ -900,16 +860,6 @@ impl Lower<'_> {
             })
             .collect()
     }
-}
-
-/// Whether a line of places so long is taken by a thread that most of them are likely none: accesses of elements that are chosen
-/// out of many. Then a branch around each costs less than its address.
-fn is_sparse(indices: &[Index], registers: usize) -> bool {
-    const MANY: usize = 8;
-    let along = |index: &&Index| index.extent().is_some() || matches!(index, Index::Gather { .. });
-    let mut lines = indices.iter().filter(along);
-    let gathered = matches!(lines.next(), Some(Index::Gather { .. }));
-    gathered && lines.next().is_none() && registers >= MANY
 }
 
 /// The bits of a constant of 16 bits or fewer.
