@@ -178,7 +178,7 @@ impl Lower<'_> {
                 self.far_elements(&values, first, at, busy, each, start)?
             } else {
                 let lanes = self.b.lshr(at, each.ilog2());
-                values.iter().map(|&v| self.from_lane(v, lanes)).collect()
+                values.iter().map(|&v| self.of_lane(v, lanes)).collect()
             };
             let mut next = Vec::with_capacity(values.len());
             for (r, (&x, &other)) in values.iter().zip(&others).enumerate() {
@@ -279,7 +279,7 @@ impl Lower<'_> {
     }
 
     /// A number of 64 bits that the lane at distance `lanes` holds.
-    fn from_lane(&mut self, value: Val, lanes: Val) -> Val {
+    fn of_lane(&mut self, value: Val, lanes: Val) -> Val {
         let low = self.b.resize(value, I32, false);
         let high = self.b.lshr(value, 32);
         let high = self.b.resize(high, I32, false);
