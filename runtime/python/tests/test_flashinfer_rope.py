@@ -56,7 +56,7 @@ class Rope(unittest.TestCase):
 
     def test_positions(self):
         angle = angles(self.positions, 64, 1e4, 2.0)
-        self.check(flashinfer.apply_rope_pos_ids(self.q, self.k, self.positions, rope_scale=2.0), angle)
+        self.check(flashinfer.apply_rope_pos_ids(self.q, self.k, self.positions.astype("i8"), rope_scale=2.0), angle)
         q, k = self.q.copy(), self.k.copy()
         self.assertIsNone(flashinfer.apply_rope_pos_ids_inplace(q, k, self.positions, rope_scale=2.0))
         self.check((q, k), angle)

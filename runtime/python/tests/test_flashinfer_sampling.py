@@ -158,6 +158,8 @@ class Draws(unittest.TestCase):
             ("offset", lambda: flashinfer.sampling_from_probs(self.probs, seed=1)),
             ("probs", lambda: flashinfer.sampling_from_probs(self.probs[0], seed=1, offset=0)),
             ("top_p", lambda: flashinfer.top_p_renorm_probs(self.probs, self.probs)),
+            ("top_k", lambda: flashinfer.top_k_mask_logits(self.logits, numpy.ones(3, "i4"))),
+            ("seed", lambda: flashinfer.sampling_from_probs(self.probs, seed=numpy.ones(3, int), offset=0)),
             ("filter_apply_order", lambda: flashinfer.top_k_top_p_sampling_from_probs(self.probs, 1, 1.0, None, "last")),
         ]:
             with self.assertRaises(tesserine.ArgumentError) as raised:

@@ -206,6 +206,12 @@ impl<'a, Settings> Operator<'a, Settings> {
     }
 }
 
+/// What is absent: no element.
+fn none<'a>(dtype: DType) -> TensorRef<'a> {
+    // SAFETY: nothing lies in no bytes.
+    unsafe { TensorRef::from_raw(0, dtype, &[0], &[1]) }
+}
+
 /// Text on the stack, unless it is long.
 struct Text(SmallVec<[u8; 96]>);
 

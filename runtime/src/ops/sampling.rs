@@ -6,14 +6,8 @@
 
 use tesserine_set::DType;
 
-use super::{Operator, Value};
+use super::{Operator, Value, none};
 use crate::{KernelSet, TensorRef};
-
-/// A parameter that is not per request: no element.
-fn none<'a>(dtype: DType) -> TensorRef<'a> {
-    // SAFETY: nothing lies in no bytes.
-    unsafe { TensorRef::from_raw(0, dtype, &[0], &[1]) }
-}
 
 /// What draws take beside their tensors.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 
 use tesserine_set::DType;
 
-use super::{Operator, Value};
+use super::{Operator, Value, none};
 use crate::{KernelSet, TensorRef};
 
 /// What top-k takes beside its tensors.
@@ -13,7 +13,7 @@ pub struct TopK;
 impl<'a> Operator<'a, TopK> {
     /// How many elements of each row count: `[rows]` in i32; all if it is not said.
     pub fn lengths(self, lengths: impl Into<TensorRef<'a>>) -> Self {
-        self.tensor("len", lengths)
+        self.replaced("len", lengths)
     }
 
     /// In descending order, instead of the order of the columns: the k that the outputs have, at most 2048.
@@ -31,7 +31,8 @@ pub struct Transform;
 impl<'a> Operator<'a, Transform> {
     /// The column at which each row begins, `[rows]` in i32; ids count from there.
     pub fn starts(self, starts: impl Into<TensorRef<'a>>) -> Self {
-        self.tensor("starts", starts)
+        self.with("STARTS", Value::Bool(true), Value::Bool(false))
+            .replaced("start", starts)
     }
 }
 
@@ -42,27 +43,23 @@ pub struct PageTable;
 impl<'a> Operator<'a, PageTable> {
     /// The column at which each row begins, `[rows]` in i32; ids count from there.
     pub fn starts(self, starts: impl Into<TensorRef<'a>>) -> Self {
-        self.tensor("starts", starts)
+        self.with("STARTS", Value::Bool(true), Value::Bool(false))
+            .replaced("start", starts)
     }
 
     /// The entry at which each row's table begins, `[rows]` in i32.
     pub fn table_starts(self, starts: impl Into<TensorRef<'a>>) -> Self {
-        self.tensor("table_starts", starts)
+        self.replaced("pages.first", starts)
     }
 
     /// Whose table each row has, `[rows]` in i32; its own if it is not said.
     pub fn table_of(self, row_of: impl Into<TensorRef<'a>>) -> Self {
-        self.tensor("row_of", row_of)
-    }
-
-    /// Where the ids themselves go, `[rows, k]` in i32.
-    pub fn raw(self, raw: impl Into<TensorRef<'a>>) -> Self {
-        self.tensor("raw", raw)
+        self.replaced("pages.request", row_of)
     }
 
     /// How many ids an entry is for; 1 if it is not said.
     pub fn page_size(self, size: i64) -> Self {
-        self.int("page", size)
+        self.int("pages.page", size)
     }
 }
 
@@ -82,27 +79,34 @@ pub fn top_k<'a>(
         .of(x.dtype())
         .with("I", Value::Name(id), Value::Name("i32"))
         .tensor("x", x)
+        .tensor("len", none(DType::I32))
         .tensor("vals", vals)
         .tensor("ids", ids)
 }
 
 /// Ids of the k largest of the first `lengths[i]` of row i, each as what the row's page table says of it; −1 behind. x: `[rows, n]`;
-/// table: `[tables, entries]`, lengths: `[rows]`, ids: `[rows, k]`, all in i32.
+/// table: `[tables, entries]`, lengths: `[rows]`, ids: `[rows, k]`, all in i32. The ids themselves go to raw, `[rows, k]`, or
+/// nowhere, `[0, k]`.
 pub fn top_k_page_table<'a>(
     set: &'a KernelSet,
     x: impl Into<TensorRef<'a>>,
     lengths: impl Into<TensorRef<'a>>,
     table: impl Into<TensorRef<'a>>,
     ids: impl Into<TensorRef<'a>>,
+    raw: impl Into<TensorRef<'a>>,
 ) -> Operator<'a, PageTable> {
     let x = x.into();
     Operator::new(set, "top_k_page_table")
         .of(x.dtype())
         .tensor("x", x)
+        .tensor("start", none(DType::I32))
         .tensor("len", lengths)
-        .tensor("table", table)
+        .tensor("pages.table", table)
+        .tensor("pages.request", none(DType::I32))
+        .tensor("pages.first", none(DType::I32))
         .tensor("ids", ids)
-        .int("page", 1)
+        .tensor("raw", raw)
+        .int("pages.page", 1)
 }
 
 /// Ids of the k largest of the first `lengths[i]` of row i, plus `offsets[i]`; −1 behind. x: `[rows, n]`; lengths, offsets: `[rows]`,
@@ -118,7 +122,8 @@ pub fn top_k_ragged<'a>(
     Operator::new(set, "top_k_ragged")
         .of(x.dtype())
         .tensor("x", x)
+        .tensor("start", none(DType::I32))
         .tensor("len", lengths)
-        .tensor("offsets", offsets)
+        .tensor("offset", offsets)
         .tensor("ids", ids)
 }

@@ -147,6 +147,12 @@ def rank(function: str, name: str, tensor: Any, *wanted: int) -> None:
         raise argument(function, name, f"has {len(tensor.shape)} dimensions, and {wants} are wanted")
 
 
+def each(function: str, name: str, tensor: Any, count: int) -> None:
+    """Raises unless the tensor has one element a row."""
+    if tuple(tensor.shape) != (count,):
+        raise argument(function, name, f"is {list(tensor.shape)}, and one element for each of {count} rows is wanted")
+
+
 def matrix(function: str, name: str, tensor: Any) -> Any:
     """The same memory with all but the last dimension as one."""
     if len(tensor.shape) == 2:

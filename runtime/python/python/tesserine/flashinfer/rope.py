@@ -55,7 +55,7 @@ def apply_rope_pos_ids_inplace(
     rope_theta: float = 1e4,
 ) -> None:
     """Token i is at position ``pos_ids[i]``."""
-    _turn("apply_rope_pos_ids_inplace", True, q, k, _given(pos_ids), _plain(rope_scale, rope_theta), rotary_dim, interleave)
+    _turn("apply_rope_pos_ids_inplace", True, q, k, _given(_launch.cast(pos_ids, "int32")), _plain(rope_scale, rope_theta), rotary_dim, interleave)
 
 
 def apply_rope_pos_ids(
@@ -68,7 +68,7 @@ def apply_rope_pos_ids(
     rope_theta: float = 1e4,
 ) -> tuple[Any, Any]:
     """As ``apply_rope_pos_ids_inplace``, into new tensors."""
-    return _turn("apply_rope_pos_ids", False, q, k, _given(pos_ids), _plain(rope_scale, rope_theta), rotary_dim, interleave)
+    return _turn("apply_rope_pos_ids", False, q, k, _given(_launch.cast(pos_ids, "int32")), _plain(rope_scale, rope_theta), rotary_dim, interleave)
 
 
 def apply_llama31_rope_inplace(
@@ -121,7 +121,7 @@ def apply_llama31_rope_pos_ids_inplace(
 ) -> None:
     """As ``apply_llama31_rope_inplace``, with token i at position ``pos_ids[i]``."""
     angles = _llama31(rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len)
-    _turn("apply_llama31_rope_pos_ids_inplace", True, q, k, _given(pos_ids), angles, rotary_dim, interleave)
+    _turn("apply_llama31_rope_pos_ids_inplace", True, q, k, _given(_launch.cast(pos_ids, "int32")), angles, rotary_dim, interleave)
 
 
 def apply_llama31_rope_pos_ids(
@@ -138,7 +138,7 @@ def apply_llama31_rope_pos_ids(
 ) -> tuple[Any, Any]:
     """As ``apply_llama31_rope_pos_ids_inplace``, into new tensors."""
     angles = _llama31(rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len)
-    return _turn("apply_llama31_rope_pos_ids", False, q, k, _given(pos_ids), angles, rotary_dim, interleave)
+    return _turn("apply_llama31_rope_pos_ids", False, q, k, _given(_launch.cast(pos_ids, "int32")), angles, rotary_dim, interleave)
 
 
 def apply_rope_with_cos_sin_cache_inplace(

@@ -22,7 +22,7 @@ def softmax(logits: Any, temperature: Any = None, enable_pdl: bool | None = None
     out = _launch.empty(logits, logits.shape, "float32")
     kernel = f"softmax_temperature<{_launch.type_name(logits)}>"
     heat = 1.0 if temperature is None else temperature
-    values = _one_or_each("softmax", logits, "temperature", heat, "float32", "temperature")
+    values = _one_or_each("softmax", logits, logits.shape[0], "temperature", heat, "float32", "temperature")
     _launch.launch("softmax", kernel, {"x": "logits"}, x=logits, y=out, **values)
     return out
 
@@ -167,11 +167,11 @@ def _joint(function: str, order: str) -> bool:
     return order == "joint"
 
 
-def _one_or_each(function: str, like: Any, name: str, value: Any, dtype: str, called: str) -> dict[str, Any]:
+def _one_or_each(function: str, like: Any, rows: int, name: str, value: Any, dtype: str, called: str) -> dict[str, Any]:
     """A parameter of all rows, ``NAME_all``, or one for each row, ``NAME``, which is then not empty."""
     if isinstance(value, (int, float)):
         return {f"{name}_all": value, name: _launch.none(like, dtype)}
-    _launch.rank(function, called, value, 1)
+    _launch.each(function, called, value, rows)
     return {name: _launch.cast(value, dtype)}
 
 
@@ -202,7 +202,7 @@ def _draw(
             if value is None:
                 values[parameter] = _launch.none(x, dtype)
             else:
-                values |= _one_or_each(function, x, parameter, value, dtype, filter)
+                values |= _one_or_each(function, x, rows, parameter, value, dtype, filter)
     # Ids are words of 32 bits, one or two each.
     words = _launch.bits(ids, "int32").reshape(rows, 1 if _launch.type_name(ids) == "i32" else 2)
     kernel = ("sample" if filters else "sample_all") + ("<LOGITS = true>" if name == "logits" else "")
@@ -221,7 +221,7 @@ def _filtered(function: str, kernel: str, name: str, x: Any, filter: str, value:
     _launch.rank(function, name, x, 2)
     out = _launch.empty(x, x.shape)
     parameter, dtype = _FILTERS[filter]
-    values = _one_or_each(function, x, parameter, value, dtype, filter)
+    values = _one_or_each(function, x, x.shape[0], parameter, value, dtype, filter)
     _launch.launch(function, kernel, _CALLED | {"x": name}, x=x, y=out, **values)
     return out
 
@@ -279,13 +279,14 @@ def _seed(function: str, like: Any, name: str, rows: int, value: Any) -> dict[st
     if isinstance(value, int):
         # Of 64 bits, whatever their sign.
         value = (value + (1 << 63)) % (1 << 64) - (1 << 63)
-        return _one_or_each(function, like, name, value, "int64", name)
+        return _one_or_each(function, like, rows, name, value, "int64", name)
     _launch.rank(function, name, value, 1)
     value = _launch.cast(value, "int64")
     if value.shape[0] == 1 and rows != 1:
         # Of one seed for all rows each row takes its own, as of a number.
         steps = range(rows) if name == "seed" else [0] * rows
         value = value + _launch.listed(value, steps, "int64")
+    _launch.each(function, name, value, rows)
     return {name: value}
 
 

@@ -38,7 +38,7 @@ def top_k(
     values = _launch.empty(input, (rows, k))
     ids = _launch.empty(input, (rows, k), "int64")
     kernel = f"top_k<{_launch.type_name(input)}{_size('top_k', k) if sorted else ''}, I = i64>"
-    _launch.launch("top_k", kernel, {"x": "input"}, x=input, vals=values, ids=ids)
+    _launch.launch("top_k", kernel, {"x": "input"}, x=input, len=_launch.none(input, "int32"), vals=values, ids=ids)
     return values, ids
 
 
@@ -74,21 +74,27 @@ def top_k_page_table_transform(
         page_table_row_starts = row_starts
     if out is None:
         out = _launch.empty(input, (input.shape[0], k), "int32")
-    called = {"x": "input", "table": "src_page_table", "len": "lengths", "ids": "out", "row_of": "row_to_batch"}
-    called |= {"starts": "row_starts", "table_starts": "page_table_row_starts", "raw": "out_raw_indices", "page": "page_size"}
+    each = {"lengths": lengths, "row_to_batch": row_to_batch, "row_starts": row_starts}
+    _each(function, input, each | {"page_table_row_starts": page_table_row_starts})
+    called = {"x": "input", "len": "lengths", "ids": "out", "start": "row_starts", "raw": "out_raw_indices"}
+    called |= {"pages.table": "src_page_table", "pages.request": "row_to_batch", "pages.first": "page_table_row_starts"}
+    none = _launch.none(input, "int32")
+    pages = {
+        "pages.table": src_page_table,
+        "pages.request": none if row_to_batch is None else row_to_batch,
+        "pages.first": none if page_table_row_starts is None else page_table_row_starts,
+        "pages.page": page_size,
+    }
     _launch.launch(
         function,
-        f"top_k_page_table<{_launch.type_name(input)}>",
-        called,
+        f"top_k_page_table<{_launch.type_name(input)}{_starts(row_starts)}>",
+        called | {"pages.page": "page_size"},
         x=input,
-        table=src_page_table,
+        start=none if row_starts is None else row_starts,
         len=lengths,
-        row_of=row_to_batch,
-        starts=row_starts,
-        table_starts=page_table_row_starts,
         ids=out,
-        raw=out_raw_indices,
-        page=page_size,
+        raw=_launch.empty(input, (0, k), "int32") if out_raw_indices is None else out_raw_indices,
+        **pages,
     )
     return out
 
@@ -107,18 +113,29 @@ def top_k_ragged_transform(
     function = "top_k_ragged_transform"
     _ties(function, tie_break)
     _launch.rank(function, "input", input, 2)
+    _each(function, input, {"lengths": lengths, "offsets": offsets, "row_starts": row_starts})
     out = _launch.empty(input, (input.shape[0], k), "int32")
     _launch.launch(
         function,
-        f"top_k_ragged<{_launch.type_name(input)}>",
-        {"x": "input", "len": "lengths", "starts": "row_starts"},
+        f"top_k_ragged<{_launch.type_name(input)}{_starts(row_starts)}>",
+        {"x": "input", "len": "lengths", "start": "row_starts", "offset": "offsets"},
         x=input,
-        offsets=offsets,
+        start=_launch.none(input, "int32") if row_starts is None else row_starts,
         len=lengths,
-        starts=row_starts,
+        offset=offsets,
         ids=out,
     )
     return out
+
+
+def _each(function: str, input: Any, tensors: dict[str, Any]) -> None:
+    for name, tensor in tensors.items():
+        if tensor is not None:
+            _launch.each(function, name, tensor, input.shape[0])
+
+
+def _starts(starts: Any) -> str:
+    return "" if starts is None else ", STARTS = true"
 
 
 def _ties(function: str, tie_break: int) -> None:
