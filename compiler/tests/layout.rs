@@ -350,3 +350,27 @@ fn slices_reshape_to_their_own_elements() {
         }
     }
 }
+
+/// What only registers divide is cut alike wherever the part begins, so that halves meet without moving.
+#[test]
+fn halves_of_a_block_lie_alike() {
+    let pairs = Layout {
+        shape: vec![4, 32, 2],
+        register: vec![vec![0, 0, 1], vec![0, 1, 0]],
+        lane: vec![
+            vec![0, 2, 0],
+            vec![0, 4, 0],
+            vec![0, 8, 0],
+            vec![0, 16, 0],
+            vec![1, 0, 0],
+        ],
+        warp: vec![],
+        repeat: vec![2, 1, 1],
+    };
+    let first = pairs.sliced(&[0, 0, 0], &[4, 32, 1]).expect("a part");
+    let second = pairs.sliced(&[0, 0, 1], &[4, 32, 1]).expect("a part");
+    assert_eq!(first, second);
+    let rows = first.reshaped(&[4, 32]).expect("nothing past its extents");
+    let sources = register_sources(&OpKind::Reshape, &first, &rows).expect("fits");
+    assert_moves(&first, &rows, &sources, |at| flat(at, &[4, 32])).expect("nothing moves");
+}

@@ -104,3 +104,17 @@ fn the_transpose_sees_whole_lines_on_both_sides() {
         },
     );
 }
+
+/// Pairs side by side are turned in the thread that loads them: only what all heads share, cosines and sines, moves.
+#[test]
+fn turned_pairs_stay_in_their_threads() {
+    let name = "rope_append<bf16, NEOX = false>";
+    lowered("rope/append.tess", name, |kernel, specialised| {
+        if specialised {
+            let converts = count(kernel, |k| {
+                matches!(k, OpKind::Convert { scratch: Some(_) })
+            });
+            assert_eq!(converts, 4, "two for queries, two for keys\n{kernel}");
+        }
+    });
+}

@@ -21,24 +21,25 @@ impl Layout {
         }
     }
 
-    /// Of `shape[i]` elements from `offsets[i]` on; `None` if an offset is no multiple of its block, and what is taken no
-    /// part of a block that only registers divide.
+    /// Of `shape[i]` elements from `offsets[i]` on; `None` if what is taken is neither a part of a block that only
+    /// registers divide, nor begins at a multiple of its block.
     pub fn sliced(&self, offsets: &[u32], shape: &[u32]) -> Option<Layout> {
         let block = self.block();
         let mut result = self.clone();
         result.shape = shape.to_vec();
         for (d, (&offset, &len)) in offsets.iter().zip(shape).enumerate() {
-            if offset % block[d] == 0 {
-                result.repeat[d] = len.div_ceil(block[d]);
-                continue;
-            }
+            // A part that only registers divide keeps none of those that are past its end, wherever it begins: halves of
+            // a block are laid out alike.
             let part = len.is_power_of_two() && len < block[d] && offset % len == 0;
-            let threads = self.lane.iter().chain(&self.warp);
+            let mut threads = self.lane.iter().chain(&self.warp);
             let apart =
                 |v: &Vec<u32>| v[d] < len || v.iter().enumerate().all(|(e, &x)| e == d || x == 0);
-            if !part || threads.into_iter().any(|v| v[d] >= len) || !self.register.iter().all(apart)
-            {
-                return None;
+            if !part || threads.any(|v| v[d] >= len) || !self.register.iter().all(apart) {
+                if offset % block[d] != 0 {
+                    return None;
+                }
+                result.repeat[d] = len.div_ceil(block[d]);
+                continue;
             }
             result.register.retain(|v| v[d] < len);
             result.repeat[d] = 1;

@@ -737,33 +737,54 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Which of the groups that are left is next. Between roles, what nothing but its neighbours asks anything of waits for one of them: a
-    /// conversion through scratch would hold up all warps of the role.
+    /// Which of the groups that are left is next. What nothing but its neighbours asks anything of waits for the halves of a tile that it is
+    /// made of, and so goes by the tile. Between roles it waits for any neighbour: a conversion through scratch would hold up all warps of
+    /// the role.
     fn next_of(&self, order: &[usize]) -> usize {
         if !self.by_barriers() {
-            return 0;
+            let is_next = |&g: &usize| self.asks(g) || !self.is_made_of_open_parts(g);
+            return order.iter().position(is_next).unwrap_or(0);
         }
         let is_next = |g: &usize| {
             let group = &self.groups[*g];
-            let own = group.by_warpgroups
-                || group.left_factor.is_some()
-                || group.product.is_some()
-                || !group.anchors.is_empty()
-                || !group.reduces.is_empty()
-                || !group.operands.is_empty()
-                || !group.cut.is_empty()
-                || !group.wishes.is_empty();
-            own || group.edges.iter().any(|&e| {
-                let edge = &self.edges[e];
-                let other = if edge.result == *g {
-                    edge.operand
-                } else {
-                    edge.result
-                };
-                self.groups[other].layout.is_some()
-            })
+            self.asks(*g)
+                || group.edges.iter().any(|&e| {
+                    let edge = &self.edges[e];
+                    let other = if edge.result == *g {
+                        edge.operand
+                    } else {
+                        edge.result
+                    };
+                    self.groups[other].layout.is_some()
+                })
         };
         order.iter().position(is_next).unwrap_or(0)
+    }
+
+    /// Whether anything but its neighbours asks something of a group.
+    fn asks(&self, g: usize) -> bool {
+        let group = &self.groups[g];
+        group.by_warpgroups
+            || group.left_factor.is_some()
+            || group.product.is_some()
+            || !group.anchors.is_empty()
+            || !group.reduces.is_empty()
+            || !group.operands.is_empty()
+            || !group.cut.is_empty()
+            || !group.wishes.is_empty()
+    }
+
+    /// Whether a group is reshaped from slices that have no layout yet.
+    fn is_made_of_open_parts(&self, g: usize) -> bool {
+        let into = |g: usize| {
+            let edges = self.groups[g].edges.iter().map(|&e| &self.edges[e]);
+            edges.filter(move |e| e.result == g)
+        };
+        let is = |edge: &&Edge, wanted: fn(&tile::OpKind) -> bool| matches!(&edge.kind, OpKind::Tile(kind) if wanted(kind));
+        into(g)
+            .filter(|e| is(e, |k| matches!(k, tile::OpKind::Reshape)))
+            .filter(|e| self.groups[e.operand].layout.is_none())
+            .any(|e| into(e.operand).any(|e| is(&e, |k| matches!(k, tile::OpKind::Slice(_)))))
     }
 
     /// What a left factor is reshaped or broadcast from lies as it does: to move it in between would cost more than anything else.
