@@ -70,10 +70,7 @@ impl Op {
     fn block_args(self, block: u32) -> String {
         match self {
             Op::Transpose => format!(", BM = {block}, BN = {block}"),
-            Op::RmsNorm | Op::FusedAddRmsNorm | Op::LayerNorm | Op::Softmax => {
-                let (step, narrow) = (block.div_ceil(2), block.div_ceil(4));
-                format!(", B = {block}, R = {step}, S = {narrow}")
-            }
+            Op::LayerNorm | Op::Softmax => format!(", B = {block}, C = {}", block.div_ceil(2)),
             _ => format!(", B = {block}"),
         }
     }
