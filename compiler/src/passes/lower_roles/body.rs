@@ -261,7 +261,7 @@ impl<'a> Lower<'a> {
                 }
                 self.plain(id)
             }
-            OpKind::Dot => Err(not_yet(op.span, "a product that is no `mma`")),
+            OpKind::Dot => self.product_by_warps(id),
             _ => self.plain(id),
         }
     }

@@ -1,15 +1,18 @@
 //! Kernels whose roles all ask the same first: what a block does is one of several things, and each can be checked by itself.
 //!
-//! Sound, since a block that ends leaves no slot held; but what the condition says of other scalars is not known in its branches, so this is
-//! for kernels that are too much to check as a whole.
+//! Sound, since a block that ends leaves no slot held. Of other scalars it is not known what the condition says of them, but where they are
+//! chosen by it; so this is for kernels that are too much to check as a whole.
 
 use std::collections::{HashMap, HashSet};
 
 use cranelift_entity::PrimaryMap;
 
-use crate::ir::{
-    OpId, RegionId, ValueId,
-    tile::{Channel, ChannelId, Kernel, OpKind, RoleOp, TileBody},
+use crate::{
+    ir::{
+        OpId, RegionId, ValueId,
+        tile::{Channel, ChannelId, Constant, Kernel, OpKind, RoleOp, TileBody},
+    },
+    span::Span,
 };
 
 /// A kernel for each branch of the condition that all roles ask first, if there is one.
@@ -34,7 +37,7 @@ pub(super) fn split(kernel: &Kernel, regions: &[RegionId]) -> Option<[Kernel; 2]
         }
         condition = asked;
     }
-    condition?;
+    let condition = condition?;
     Some([0, 1].map(|arm| {
         let mut part = kernel.clone();
         for (&region, place) in regions.iter().zip(&places) {
@@ -47,9 +50,26 @@ pub(super) fn split(kernel: &Kernel, regions: &[RegionId]) -> Option<[Kernel; 2]
             new.extend(&ops[place + 1..]);
             part.body.regions[region].ops = new;
         }
+        known(&mut part.body, condition, arm == 0);
         only_used(&mut part);
         part
     }))
+}
+
+/// Says that `condition` is `holds`.
+fn known(body: &mut TileBody, condition: ValueId, holds: bool) {
+    let span = body
+        .defining_op(condition)
+        .map_or(Span::NONE, |op| body.ops[op].span);
+    let (root, ty) = (body.root, body.ty(condition).clone());
+    let kind = OpKind::Constant(Constant::Bool(holds));
+    let op = body.append(root, kind, Vec::new(), vec![ty], Vec::new(), span);
+    let value = body.ops[op].results[0];
+    body.regions[root].ops.rotate_right(1);
+    for op in body.ops.values_mut() {
+        let uses = op.operands.iter_mut().filter(|v| **v == condition);
+        uses.for_each(|v| *v = value);
+    }
 }
 
 /// Whether an operation, or one inside it, does something with channels, products or turns.

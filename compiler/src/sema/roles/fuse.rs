@@ -18,8 +18,7 @@ use crate::{
     ir::{
         OpId, RegionId, ValueId,
         tile::{
-            BinaryOp, Builder, Constant, Feature, Kernel, OpKind, RoleHead, RoleOp, TileBody, Type,
-            UnaryOp,
+            BinaryOp, Builder, Constant, Kernel, OpKind, RoleHead, RoleOp, TileBody, Type, UnaryOp,
         },
     },
     span::Span,
@@ -374,11 +373,6 @@ impl Fuse<'_> {
             }
             End::Plain(ops) => {
                 if at == self.largest && replica == 0 {
-                    // Its products have any number of rows.
-                    let kind = OpKind::Role(RoleOp::Require(Feature::MmaSync));
-                    let span = tree.end.span(from);
-                    self.to
-                        .append(into, kind, Vec::new(), Vec::new(), Vec::new(), span);
                     for &op in ops {
                         self.copy(op, into, map);
                     }
@@ -401,30 +395,10 @@ impl Fuse<'_> {
         }
     }
 
-    /// An operation with all that is inside of it. A product of a body without roles is one of the role that does it.
+    /// An operation with all that is inside of it. A `dot` of a body without roles stays one: it is over where it stands, and nothing waits for it.
     fn copy(&mut self, id: OpId, into: RegionId, map: &mut Map) {
         let from = self.from;
         let op = &from.ops[id];
-        let in_role = into != self.to.root;
-        if op.kind == OpKind::Dot
-            && in_role
-            && let Type::Tile(tile) = from.ty(op.results[0])
-        {
-            let operands = op.operands.iter().map(|v| map[v]).collect();
-            let kind = OpKind::Role(RoleOp::Mma);
-            let types = vec![Type::Pending(tile.clone())];
-            let begun = self
-                .to
-                .append(into, kind, operands, types, Vec::new(), op.span);
-            let begun = self.to.ops[begun].results[0];
-            let kind = OpKind::Role(RoleOp::Await { lag: None });
-            let types = vec![Type::Tile(tile.clone())];
-            let over = self
-                .to
-                .append(into, kind, vec![begun], types, Vec::new(), op.span);
-            map.insert(op.results[0], self.to.ops[over].results[0]);
-            return;
-        }
         let mut regions = Vec::new();
         for &region in &op.regions {
             let new = self.to.new_region();
