@@ -50,7 +50,9 @@ enum Value {
 }
 
 /// The kernels' named parameters, in an order in which every kernel has its own.
-const NAMED: [&str; 9] = ["P", "A", "Q", "S", "I", "LOGITS", "GEMMA", "NEOX", "LITTLE"];
+const NAMED: [&str; 10] = [
+    "P", "A", "Q", "S", "I", "LOGITS", "GEMMA", "NEOX", "LITTLE", "STARTS",
+];
 
 /// What an operator is in its set.
 enum Found {

@@ -7,7 +7,7 @@ use tesserine::{
     DType, Device, DeviceTensor, Error, KernelSet, Operator, Stream, TensorRef, Workspace,
     activation, norm, page,
     quant::{self, Quantised},
-    rope, sampling,
+    rope, sampling, topk,
 };
 use tesserine_compiler::{
     Session,
@@ -390,6 +390,56 @@ fn samplers() {
         .logits()
         .temperature(0.0);
     assert_eq!(drawn_ids(&bench, cold, &ids), [1, 2]);
+}
+
+#[test]
+fn largest() {
+    let set = set_of(&[
+        "top_k<f32, S = 256, I = i64>",
+        "top_k_page_table<f32>",
+        "top_k_ragged<f32, STARTS = true>",
+    ]);
+    let bench = Bench::new();
+    let integers = |shape: &[i64], values: &[i32]| {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        bench.device.upload(DType::I32, shape, &bytes).unwrap()
+    };
+    let words = |tensor: &DeviceTensor, size: usize| {
+        let bytes = tensor.read().unwrap();
+        let words = bytes.chunks_exact(size);
+        words
+            .map(|w| i32::from_le_bytes(w[..4].try_into().unwrap()))
+            .collect::<Vec<i32>>()
+    };
+    let x = [3.0, 9.0, -1.0, 9.0, 5.0, 0.0, 7.0, 1.0, 2.0, 8.0];
+    let on_x = bench.floats(&[2, 5], &x);
+    let workspace = Workspace::new(&bench.device, 1 << 20).unwrap();
+
+    let vals = bench.floats(&[2, 2], &[0.0; 4]);
+    let ids = bench.device.alloc(DType::I64, &[2, 2]).unwrap();
+    let found = topk::top_k(&set, &on_x, &vals, &ids).sorted(2);
+    assert!(found.workspace_size().unwrap() <= workspace.byte_size());
+    found.launch_with(&bench.stream, &workspace).unwrap();
+    // Of equal values the first comes first.
+    assert_eq!(words(&ids, 8), [1, 3, 4, 1]);
+
+    let lengths = integers(&[2], &[3, 1]);
+    let table = integers(&[2, 5], &[10, 11, 12, 13, 14, 20, 21, 22, 23, 24]);
+    let ids = integers(&[2, 2], &[0; 4]);
+    let raw = integers(&[2, 2], &[0; 4]);
+    topk::top_k_page_table(&set, &on_x, &lengths, &table, &ids, &raw)
+        .launch_with(&bench.stream, &workspace)
+        .unwrap();
+    assert_eq!(words(&raw, 4), [0, 1, 0, -1]);
+    assert_eq!(words(&ids, 4), [10, 11, 20, -1]);
+
+    let offsets = integers(&[2], &[100, 200]);
+    let starts = integers(&[2], &[2, 4]);
+    topk::top_k_ragged(&set, &on_x, &lengths, &offsets, &ids)
+        .starts(&starts)
+        .launch_with(&bench.stream, &workspace)
+        .unwrap();
+    assert_eq!(words(&ids, 4), [101, 102, 200, -1]);
 }
 
 #[test]
