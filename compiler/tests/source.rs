@@ -46,7 +46,8 @@ fn read_back(text: &str, name: &str) -> Result<(Session, tile::Kernel), String> 
         return Err(told(&session, &checked));
     }
     match session.instantiate(module, name, target()) {
-        Ok(made) => Ok((session, made.bodies.into_iter().next().expect("a body"))),
+        // Where nothing is stated of alignments there is one more body, for launches that have them.
+        Ok(made) => Ok((session, made.bodies.into_iter().last().expect("a body"))),
         Err(list) => Err(told(&session, &list)),
     }
 }
