@@ -1,6 +1,6 @@
 //! Loads, stores and what else reaches memory.
 
-use tesserine_set::DType;
+use tesserine_set::{Access, DType};
 
 use super::{Said, Unsaid, Writer, bare, literal};
 use crate::{
@@ -47,6 +47,17 @@ impl Writer<'_> {
     }
 
     pub(super) fn load(&mut self, op: &Op<OpKind>, indices: &[Index], cache: Cache) -> Said<()> {
+        // A view seen in another way is indexed by tiles here, and what is known of that view is not known of them.
+        let stored = matches!(self.ty(op.operands[0]), Type::View(v) if v.access != Access::Read);
+        let joined = indices
+            .iter()
+            .any(|i| matches!(i, Index::Gather { joined: true, .. }));
+        if stored && joined {
+            return Err(Unsaid {
+                what: "a read of a view that is stored to, by several tiles of indices".into(),
+                span: op.span,
+            });
+        }
         let (slice, used) = self.slice(&op.operands, indices, op.span)?;
         let pad = op.operands[used];
         let mut rest = String::new();

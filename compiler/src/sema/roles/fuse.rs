@@ -18,7 +18,8 @@ use crate::{
     ir::{
         OpId, RegionId, ValueId,
         tile::{
-            BinaryOp, Builder, Constant, Kernel, OpKind, RoleHead, RoleOp, TileBody, Type, UnaryOp,
+            BinaryOp, Builder, Constant, Feature, Kernel, OpKind, RoleHead, RoleOp, TileBody, Type,
+            UnaryOp,
         },
     },
     span::Span,
@@ -373,6 +374,15 @@ impl Fuse<'_> {
             }
             End::Plain(ops) => {
                 if at == self.largest && replica == 0 {
+                    let mut all = ops.clone();
+                    ops.iter().for_each(|&op| inside(from, op, &mut all));
+                    // As source they are products of a role.
+                    if all.iter().any(|&op| from.ops[op].kind == OpKind::Dot) {
+                        let kind = OpKind::Role(RoleOp::Require(Feature::MmaSync));
+                        let span = tree.end.span(from);
+                        self.to
+                            .append(into, kind, Vec::new(), Vec::new(), Vec::new(), span);
+                    }
                     for &op in ops {
                         self.copy(op, into, map);
                     }
