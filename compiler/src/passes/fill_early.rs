@@ -9,11 +9,12 @@
 //! ```
 //!
 //! Invariants: each channel gets what it got, in its order. Nothing can come to a stop by it: the slot that the first put of a tile waits for is
-//! given back by roles at work on the tile before, whose own slots have all been put by then. Only persistent kernels are touched.
+//! given back by roles at work on the tile before, whose own slots have all been put by then. Only persistent kernels are touched, where some alignment is
+//! stated.
 
 use std::collections::{HashMap, HashSet};
 
-use tesserine_set::Access;
+use tesserine_set::{Access, Fact, ParamKind};
 
 use super::lower_roles;
 use crate::ir::{
@@ -25,7 +26,7 @@ pub fn run(kernel: &mut Kernel) {
     let Some(roles) = lower_roles::roles_of(kernel) else {
         return;
     };
-    if !kernel.header.persistent {
+    if !kernel.header.persistent || !states_alignment(kernel) {
         return;
     }
     let mut pass = FillEarly {
@@ -39,6 +40,17 @@ pub fn run(kernel: &mut Kernel) {
     pass.region(kernel.body.root, root);
     let body = pass.to;
     kernel.body = body;
+}
+
+/// Whether slices may be put by bulk copies. Threads that copy through few registers have none left for a second copy of their loop.
+fn states_alignment(kernel: &Kernel) -> bool {
+    let mut facts = kernel.header.requires.iter().chain(&kernel.header.facts);
+    let views = kernel.header.signature.params.iter();
+    facts.any(|fact| matches!(fact, Fact::Aligned { .. }))
+        || views.into_iter().any(|p| match &p.kind {
+            ParamKind::View(view) => view.facts.align.is_some(),
+            _ => false,
+        })
 }
 
 struct FillEarly<'a> {
