@@ -214,7 +214,7 @@ fn all_kernels_come_back() {
         wrong.len(),
         wrong.join("\n\n")
     );
-    // One in eighteen: the draws of sampling, whose bodies are many, read what they store through several index tiles.
+    // One in eighteen: the kernels of sampling and top-k, whose bodies are many, have forms that cannot be written yet.
     assert!(
         bodies > 100 && unsaid * 18 < bodies,
         "{unsaid} of {bodies} cannot be written"
